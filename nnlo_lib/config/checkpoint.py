@@ -25,7 +25,7 @@ class CheckpointConfig(ConfigModel):
     keep: int = Field(2, ge=1)
     """Number of newest checkpoints that are kept in state/."""
     keep_every: int | None = Field(None, ge=1)
-    """Keep every n-th checkpoint permanently; null: none."""
+    """Keep every n-th checkpoint permanently (of a trial of a search: until it ends); null: none."""
     best: str | BestCheckpointConfig | None = Field(
         None, examples=["loss", {"metric": "val_f1", "better": "larger"}]
     )

@@ -64,6 +64,7 @@ class StatePaths:
     ledger = PathBelow("ledger.jsonl")
     validations = PathBelow("validations.jsonl")
     checkpoints = PathBelow("checkpoints")
+    dropped = PathBelow("dropped")
     ranks = PathBelow("ranks")
     failures = PathBelow("failures")
     stopped = PathBelow("stopped")

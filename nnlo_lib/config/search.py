@@ -11,10 +11,11 @@ from nnlo_lib.config.base import (
     Hours,
     ImplementedConfig,
     UserClassConfig,
+    UserPath,
     raise_config_error,
 )
 from nnlo_lib.config.metrics import check_accuracy_range
-from nnlo_lib.config.space import SpaceConfig
+from nnlo_lib.config.space import SpaceConfig, Value
 from nnlo_lib.config.stopping import better_direction
 
 DEFAULT_TRIALS = 20
@@ -236,6 +237,12 @@ class SearchConfig(ConfigModel):
     space: SpaceConfig = Field({})
     """Search space: paths of keys and their possible values, such as `train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`.
     The `parameter_range` of the model's function is added."""
+    start: tuple[dict[str, Value], ...] = ()
+    """Points that are tried first, after the experiment's own settings, such as `[{train.optimizer.lr: 0.01}]`; for the
+    keys that a point leaves out, the experiment's own values."""
+    known: UserPath | None = None
+    """Table of another search (`trials.csv`): the values of its finished trials count for the proposals, as if these trials
+    had been made before the first one. null: none."""
     method: SamplerConfig = AutoSamplerConfig()
     """Sampler that proposes trials: auto, skopt, genetic, random, sobol or grid."""
     trials: Annotated[int | None, EditEffect.SEARCH_END] = Field(None, ge=1)

@@ -13,13 +13,14 @@ from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.attempt import notify
+from nnlo_lib.launch.attempt_recovery import interrupted_fold_tasks
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import print_outcome, report_outcome
 from nnlo_lib.search.cost_estimate import local_parallel
 from nnlo_lib.search.samplers.base import build_sampler
-from nnlo_lib.search.space.space import base_point
+from nnlo_lib.search.space.space import base_point, first_points
 from nnlo_lib.search.space.validate import search_warnings
 from nnlo_lib.search.study.storage import (
     freeze_or_verify_settings,
@@ -109,7 +110,9 @@ def run_search(
             done = run_study(study, ProgressLogger(trains, study), lease.lost)
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
-            logger.info(f"{folder}: stopped; run the same command again to resume")
+            # Jobs in Slurm continue; their executor names them.
+            lost = "" if executor == "submitit" else interrupted_fold_tasks(folder)
+            logger.info(f"{folder}: stopped; {lost}run the same command again to resume")
         elif not status:
             status = report_outcome(folder)
         event = {0: "finished", EXIT_PREEMPTED: "preempted"}.get(status, "failed")
@@ -129,7 +132,7 @@ def replay_search(experiment: Experiment) -> int:
     settings = verify_settings(folder, experiment).search
     assert settings is not None
     differences = replay(
-        folder, settings, experiment.train.epochs, build_sampler(settings), base_point(experiment)
+        folder, settings, experiment.train.epochs, build_sampler(settings), first_points(experiment)
     )
     count = len(decisions_in_order(read_trials(folder)))
     print("\n".join(differences) if differences else f"{folder}: all {count} decisions are reproduced")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.checkpoint.checkpoint_manifest import checkpoint_numbers, remove_checkpoint
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import store_of
@@ -14,7 +15,7 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.executors.gpu_slots import reserve_gpus
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.search.study.storage import fold_task_run, read_config, trial_run
-from nnlo_lib.search.study.trial import FoldTask, Result, Status, read_result, read_trial
+from nnlo_lib.search.study.trial import FoldTask, Result, Status, drop_checkpoints, read_result, read_trial
 from nnlo_lib.state import attempts
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.train.task import Task
@@ -80,6 +81,11 @@ def train_fold_task(
         fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
         started, time.time(), resources.cores, resources.gpus, point=point, **interrupted_costs(task.state, started),
     ).write(folder)  # fmt: skip
+    # Only a fold that is paused at a rung may be continued; the end of the search removes what a kill here leaves.
+    if outcome.reason != "finished" or task.paths.summary.exists():
+        drop_checkpoints(task.paths)
+    for number in checkpoint_numbers(task.paths.state.checkpoints)[:-1]:
+        remove_checkpoint(task.paths.state.checkpoints, number)
     return 0
 
 

@@ -4,30 +4,38 @@ For reports also the values among which the best trial is chosen, against the co
 """
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, NamedTuple, get_origin
 
 import yaml
 
 from nnlo_lib.config import ConfigModel, Experiment, Run
 from nnlo_lib.config.paths import SearchPaths, store_of
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.space.validate import extremes
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
-from nnlo_lib.search.study.trial import FoldTask, resource_hours
+from nnlo_lib.search.study.trial import FoldTask, SearchPoint, resource_hours
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
     format_objective,
     format_selection,
 )
+
+logger = get_logger(__name__)
 
 # Columns of trials.csv before and after the values of the folds.
 FIRST = ("trial", "status", "objective", "adjusted_from_folds", "standard_error")
@@ -54,12 +62,15 @@ def write_table(path: Path, record: StoredStudy) -> None:
     Unknown values, and keys that are not active in a trial, are left empty.
     """
     folds = [f"fold_{fold}" for fold in range(record.search.folds.k)]
+    if record.search.objective.epoch == "best":
+        folds += [f"best_epoch_{fold}" for fold in range(record.search.folds.k)]
     rows = record.trial_summaries
     keys = list(record.search.space) + sorted(
         {key for row in rows for key in row.point} - record.search.space.keys()
     )
     with atomic_write(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*FIRST, *folds, *COSTS, *keys, "error"], lineterminator="\n")
+        columns = [*FIRST, *folds, *COSTS, *keys, "error"]
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(_cells(row) for row in rows)
 
@@ -71,11 +82,54 @@ def _cells(row: TrialSummary) -> dict[str, Any]:
         "epochs": row.epochs, "seconds": round(row.seconds, 3), "core_hours": round(row.core_hours, 6),
         "gpu_hours": round(row.gpu_hours, 6), "error": row.reason,
     }  # fmt: skip
-    folds = {f"fold_{fold}": value for fold, value in zip(row.fold_numbers, row.folds, strict=True)}
+    folds: dict[str, Any] = {}
+    for fold, value, epoch in zip(row.fold_numbers, row.folds, row.selected_epochs, strict=True):
+        folds |= {f"fold_{fold}": value, f"best_epoch_{fold}": epoch if math.isfinite(value) else ""}
     # An empty cell means that the key is not active; null is a value.
     point = {key: "null" if value is None else value for key, value in row.point.items()}
     # Only NaN differs from itself.
     return {key: "" if value != value else value for key, value in (known | folds | point).items()}
+
+
+def read_known(search: SearchConfig) -> list[tuple[SearchPoint, float]]:
+    """Return points and values, the smaller the better, of the finished trials in the table `search.known` that are in the space.
+
+    Log how many rows do not count. Raises UserError if the file is no table of trials, or no row counts.
+    """
+    space, found, path = SearchSpace(search.space), list[tuple[SearchPoint, float]](), search.known or ""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [dict(row) for row in csv.DictReader(file)]
+        for row in rows:
+            # The columns of keys stand between the costs and the error.
+            cells = {key: row[key] for key in list(row)[list(row).index(COSTS[-1]) + 1 : -1] if row[key]}
+            values = {
+                key: _value(search.space[key], cell) for key, cell in cells.items() if key in space.scales
+            }
+            point = space.drop_inactive(values)
+            if row["status"] == "finished" and cells.keys() <= point.keys() and point in space:
+                found.append((point, search.objective.sign * float(row["objective"])))
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise UserError(
+            f"search.known: {path} cannot be read as a trials.csv of a search: {error}; name the table of one"
+        ) from error
+    skipped = f"{plural(len(rows) - len(found), 'row')} of {path}"
+    why = "not finished, or with keys or values outside of search.space"
+    if not found:
+        raise UserError(f"search.known: all {skipped} are {why}; widen the space, or remove search.known")
+    if len(found) < len(rows):
+        logger.warning(f"search.known: {skipped} do not count: {why}")
+    return found
+
+
+def _value(dimension: DimensionConfig, cell: str) -> Any:
+    """Return the value of a cell of the table; NaN, which no key has, if the dimension does not have it."""
+    if dimension.kind in ("choice", "constant"):
+        texts = {"null" if each is None else str(each): each for each in extremes(dimension)}
+        return texts.get(cell, math.nan)
+    with suppress(ValueError):
+        return int(cell) if "integer" in dimension.kind else float(cell)
+    return math.nan
 
 
 def best_trial_summary(record: StoredStudy) -> TrialSummary:
@@ -107,8 +161,7 @@ def best_run(folder: Path) -> Run:
 
 def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
     run = trial_run(record.experiment, best.point)
-    # Rounds halves up; Python's `round` would round 2.5 down to 2.
-    train = run.train.model_copy(update={"epochs": max(1, int(fmean(best.selected_epochs) + 0.5))})
+    train = run.train.model_copy(update={"epochs": best.retrained_epochs})
     run = run.model_copy(update={"train": train})
     if not isinstance(run.data.validation, float):
         return run

@@ -6,15 +6,20 @@ from pathlib import Path
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import RESULTS_FOLDER, ExperimentPaths, RunPaths
+from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.atomic_file import load_json
-from nnlo_lib.core.text_format import duration_text, size_text, table_lines
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.text_format import duration_text, plural, size_text, table_lines
 from nnlo_lib.data.describe import list_data_folders
-from nnlo_lib.search.cost_estimate import Pace, search_lines
+from nnlo_lib.search.cost_estimate import Pace, expected, search_lines
+from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 from nnlo_lib.state.resource_use import ResourceUse
 from nnlo_lib.workflow.plan import Plan
 
 HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "measured")
+PARAMETER_BYTES, CHECKPOINT_MODELS = 4, 3  # a checkpoint has the weights and at most two moments of each
+FILES_OF_FOLD = 24  # of a fold that is trained to the end, without files of `observe`
 STORE_HEADINGS = ("folder", "samples", "size", "made", "used by")
 
 
@@ -37,6 +42,7 @@ def cost_table(experiment: Experiment) -> str:
         paces = filter(None, map(_pace, ExperimentPaths(experiment.name).run_folders()))
         slowest = max(paces, key=lambda pace: pace.epoch_s, default=None)
         lines += ["", *search_lines(experiment, experiment.search, slowest)]
+        lines.append(_disk_line(experiment, experiment.search))
         summaries = ExperimentPaths(experiment.name).search.trials.glob(f"*/fold-*/{RunPaths.summary.name}")
         if use := ResourceUse.of([FinishedRun(path.parent) for path in summaries]):
             lines.append(f"trials: {use.sentence}")
@@ -45,6 +51,26 @@ def cost_table(experiment: Experiment) -> str:
         "`at most` is resources.runtime times the number of jobs: the hours requested from the scheduler if no job is retried.",
     ]
     return "\n".join(lines)
+
+
+def _disk_line(experiment: Experiment, search: SearchConfig) -> str:
+    """Return the files of a search, and their size if that of the experiment's own model is known, as text."""
+    folds, epochs = search.folds.k * count_trials(search), experiment.train.epochs
+    trained = search.folds.k * expected(epochs, search).trials.get(epochs, 0)
+    total, each = "", "model + checkpoint"
+    with suppress(UserError, *USER_CODE_ERRORS):
+        # Imported here, because it imports torch.
+        from nnlo_lib.preflight.data_check import expected_manifest
+        from nnlo_lib.train.replica.model_build import count_parameters
+
+        if manifest := expected_manifest(experiment):
+            model = PARAMETER_BYTES * count_parameters(experiment, manifest, experiment.seeds[0])
+            saved = CHECKPOINT_MODELS * model
+            # Ended folds that are not trained to the end have a checkpoint, and running ones some.
+            kept = folds - trained + search.parallel * (experiment.checkpoint.keep + 1)
+            total = f"about {size_text(trained * model)} at the end, up to {size_text(trained * model + kept * saved)} before; "
+            each = f"model of {size_text(model)} + checkpoint of up to {size_text(saved)}"
+    return f"disk: {total}about {folds * FILES_OF_FOLD:,} files: {plural(folds, 'fold')} x ({each})"
 
 
 def _row(plan: Plan, name: str) -> tuple[str, ...]:

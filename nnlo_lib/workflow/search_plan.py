@@ -228,6 +228,8 @@ class TrialQueue:
         while study.decide():
             pass
         self._known, self._ended = len(study.results), not study.unfinished
+        if self._ended:
+            study.drop_checkpoints()
         return [decision.task for decision in study.unfinished[: study.parallel]]
 
     def _begun_before(self) -> list[FoldTask]:

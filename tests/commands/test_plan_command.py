@@ -54,6 +54,18 @@ def test_a_search_of_whole_trainings():
     assert "budget" not in text
 
 
+def test_space_and_files_of_a_search():
+    """64 x 8 + 8 + 8 x 10 + 10 = 610 parameters; 1 of 10 trials reaches epoch 9; four running folds have up to 3 checkpoints."""
+    search = {"trials": 10, "parallel": 4, "folds": {"k": 3}, "fidelity": {"name": "asha", "first": 1}}
+    net = {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}}
+    model = 4 * 610
+    most = 3 * model + (27 + 12) * 3 * model
+    assert told(cost_table(experiment(search, model=net, train={"epochs": 9})), "disk:") == (
+        f"about {3 * model / 1000:.3g} kB at the end, up to {most / 1000:.3g} kB before; about 720 files: 30 folds x "
+        f"(model of {model / 1000:.3g} kB + checkpoint of up to {3 * model / 1000:.3g} kB)"
+    )
+
+
 def test_a_search_on_this_machine_trains_as_many_as_have_cores(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
     text = cost_table(experiment({"trials": 10}, parallel={"ranks": 1}))

@@ -2,6 +2,7 @@
 import signal
 from subprocess import CalledProcessError
 
+from nnlo_lib.launch.attempt_recovery import interrupted_fold_tasks
 from nnlo_lib.workflow.outcome import (
     describe_failures,
     divide_jobs,
@@ -51,6 +52,8 @@ def report_failures(log: str) -> None:
 
     Rules cannot do this: a rule runs only when all its inputs exist. Snakemake still ends with the status of a failure.
     """
+    if EXPERIMENT.search and (lost := interrupted_fold_tasks(SEARCH.folder)):
+        print(f"{lost}the same command resumes the search", file=sys.stderr)
     finished, unfinished = divide_jobs(PLAN)
     counts = f"{len(unfinished)} of {len(finished + unfinished)}"
     notify(

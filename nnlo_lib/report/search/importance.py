@@ -98,10 +98,8 @@ def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
     """Return a bar per key, the most important first; None without a reliable forest."""
     if not fitted or not fitted.is_reliable:
         return None
-    part, ranked = (
-        "share of the variance",
-        [(key.name, share(each), each) for key, each in fitted.importances],
-    )
+    part = "share of the variance"
+    ranked = [(key.name, share(each), each) for key, each in fitted.importances]
     drawn = [(f"{name} · {text}", part, value, text) for name, text, value in ranked]
     spec = bar_spec(pd.DataFrame(drawn, columns=["label", "part", "value", "text"]), [part], ".2~%")
     rows = [(name, text) for name, text, _ in ranked]

@@ -159,14 +159,13 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     epochs = thinned(sorted({epoch for curve in curves.values() for epoch, _ in curve}), MAX_TABLE_COLUMNS)
     rows = []
     for trial, curve in [*curves.items()][:MAX_TABLE_ROWS]:
-        values = dict(curve)
-        rows.append([
-            str(trial), *(data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
-        ])  # fmt: skip
-    title, headings = f"{data.metric} by epoch", ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
-    return Figure(
-        title, data.coverage_note(y.note), f"{data.metric} of each trial by epoch.", spec, headings, rows
-    )
+        values, best = dict(curve), data.best_epochs(data.rows[trial])
+        cells = (data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
+        rows.append([str(trial), *cells, *best, *(data.format_objective(data.rows[trial]) for _ in best)])
+    headings = ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
+    headings += ["best epochs of the folds", "mean of their values"][: len(rows[0]) - len(headings)]
+    title, text = f"{data.metric} by epoch", f"{data.metric} of each trial by epoch, a mean over its folds."
+    return Figure(title, data.coverage_note(y.note), text, spec, headings, rows)
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:

@@ -15,7 +15,13 @@ from nnlo_lib.report.search.study_data import MAX_DRAWN, SearchedParameter, Stud
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
 from nnlo_lib.search.space.space import base_point
-from nnlo_lib.search.study.trial_summary import TrialSummary, error_signature, format_selection, format_value
+from nnlo_lib.search.study.trial_summary import (
+    TrialSummary,
+    describe_epochs,
+    error_signature,
+    format_selection,
+    format_value,
+)
 
 MAX_NAMED_TRIALS = 8  # trials in the sentence on the best trial
 MAX_DRAWN_TRIALS = 12  # trials; only the best ones are drawn by fold
@@ -35,26 +41,24 @@ def search_headline(data: StudyData) -> Markup:
     error = f" (± standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
     selected = f" ({selection})" if (selection := format_selection(data.study.snapshot)) else ""
     counts = Counter(row.state for row in rows)
-    others = [
-        f"{counts[state]} {state}" for state in ("stopped", "running", "failed", "unwanted") if counts[state]
-    ]
+    others = [f"{counts[it]} {it}" for it in ("stopped", "running", "failed", "unwanted") if counts[it]]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
-    return Markup(sentence + f" Search method: {search.method.name}.")
+    epochs = describe_epochs(search.objective, best)
+    return Markup(f"{sentence} {epochs} Search method: {search.method.name}.")
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
     """Return headings and a row for each trial, the best first, trials without an objective last; at most MAX_DRAWN."""
-    headings = ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)]
-    cells = []
-    rest = [row for row in data.rows if not math.isfinite(row.objective)]
+    best = ["best epochs"] * (data.study.search.objective.epoch == "best")
+    headings = ["trial", data.metric, "status", "epochs", *best, "time", *(key.short_name for key in keys)]
+    cells, rest = [], [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
-        cells.append([
-            str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values
-        ])  # fmt: skip
+        shown = [row.state, str(row.epochs), *data.best_epochs(row), format_duration(row.seconds)]
+        cells.append([str(row.number), objective, *shown, *values])
     return headings, cells
 
 
@@ -106,9 +110,8 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
     against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
     if found is None:
-        is_single = len(data.rows[data.best].folds) < 2
-        several = "each is a single training (set search.folds.k)"
-        reason = several if is_single else "trial 0 has other epochs or folds"
+        single = "each is a single training (set search.folds.k)"
+        reason = single if len(data.rows[data.best].folds) < 2 else "trial 0 has other epochs or folds"
         return f"The best trial cannot be compared with {against}: {reason}."
     metric = ComparedMetric(data.metric, highest=data.sign < 0)
     verdict = "" if found.is_worse else ", which may be chance"

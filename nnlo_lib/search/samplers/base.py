@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.config.search import DEFAULT_TRIALS, SearchConfig
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
 from nnlo_lib.search.space.space import SearchSpace
@@ -62,19 +62,28 @@ class UntriedPointSampler:
 
     space: SearchSpace
     method: Sampler
+    earlier: Sequence[tuple[SearchPoint, float]] = ()  # results of `search.known`
 
     def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None:
-        read = observe if self.method.uses_values else tried
-        observed = read(self.space, known)
-        candidates = self.method(number, observed)
+        with_values = self.method.uses_values
+        observed = observe(self.space, known, self.earlier) if with_values else tried(self.space, known)
+        # To the method, they are trials before the first one.
+        candidates = self.method(len(self.earlier) + number, observed)
         return next((point for point in candidates if point_key(point) not in observed.tried_keys), None)
 
 
 def build_sampler(search: SearchConfig) -> UntriedPointSampler:
     """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
     space, kind = SearchSpace(search.space), load_implementation(search.method.reference)
+    earlier: Sequence[tuple[SearchPoint, float]] = ()
+    if search.known is not None:
+        # Imported here, because most searches have no table to read.
+        from nnlo_lib.search.best import read_known
+
+        earlier = read_known(search)
+        search = search.model_copy(update={"trials": (search.trials or DEFAULT_TRIALS) + len(earlier)})
     method: Sampler = kind.from_config(search.method, space, search)
-    return UntriedPointSampler(space, method)
+    return UntriedPointSampler(space, method, earlier)
 
 
 def point_key(point: SearchPoint) -> str:
@@ -82,18 +91,21 @@ def point_key(point: SearchPoint) -> str:
     return repr(sorted((key, repr(value)) for key, value in point.items()))
 
 
-def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
+def observe(
+    space: SearchSpace, known: StudySnapshot, earlier: Sequence[tuple[SearchPoint, float]] = ()
+) -> Observations:
     """Return the points of all trials, with their values at the rung on which a model is based.
 
     A failed trial has the worst value at this rung: proposals then avoid its neighborhood, and the scale of
     the values does not change. Trials that have values only at lower rungs, and points that the space no
-    longer contains, are omitted.
+    longer contains, are omitted. `earlier`: points and values of complete trainings of another search.
     """
     only_tried = tried(space, known)
     inside = [
         trial for trial, (_, is_inside) in zip(known.trials, known.memo[space], strict=False) if is_inside
     ]
-    epochs = rung(known, len(space.free) + 2)
+    epochs = rung(known, len(space.free) + 2, len(earlier))
+    used = earlier if epochs == known.epochs else ()
     values: list[tuple[SearchPoint, float]] = []
     for trial in inside:
         facts = known.facts[trial.number]
@@ -102,6 +114,7 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
         value = known.mean_value(trial.number, epochs) if value != value else value
         if value is not None:
             values.append((trial.point, value))
+    values = [*used, *values]
     worst = max((value for _, value in values if math.isfinite(value)), default=None)
     # A failed trial has an infinite value, which no model can be fitted to.
     evaluated = [(point, min(value, worst)) for point, value in values if worst is not None]
@@ -119,9 +132,12 @@ def tried(space: SearchSpace, known: StudySnapshot) -> Observations:
     return Observations((), (), frozenset(key for key, _ in keys[: len(known.trials)]))
 
 
-def rung(known: StudySnapshot, enough: int) -> int:
-    """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018)."""
-    counts: dict[int, int] = {}
+def rung(known: StudySnapshot, enough: int, complete: int = 0) -> int:
+    """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018).
+
+    `complete`: number of values of complete trainings of another search.
+    """
+    counts = {known.epochs: complete} if complete else {}
     for facts in known.facts:
         for epochs, value in facts.means.items():
             counts[epochs] = counts.get(epochs, 0) + (value is not None and value != math.inf)

@@ -214,18 +214,54 @@ def base_point(experiment: Experiment) -> SearchPoint | None:
     """Return the point of the experiment's own settings; None if the space, or its grid, does not have it."""
     search = experiment.search
     assert search is not None, "the experiment has no `search:` section"
-    space, settings = SearchSpace(search.space), experiment.model_dump(mode="json")
-    values = {key: value_at(settings, *key.split(".")) for key in space.scales}
-    # An argument that is not written has the default of the model's function, which is not known here.
-    written = {
-        key: value for key, value in values.items() if value is not None or not key.startswith("model.args.")
-    }
-    point = space.drop_inactive(written)
+    space, point = SearchSpace(search.space), _completed(experiment, {})
     if point not in space:
         return None
     if isinstance(search.method, GridSamplerConfig) and point not in space.points(search.method.levels):
         return None
     return point
+
+
+def _completed(experiment: Experiment, given: SearchPoint) -> SearchPoint:
+    """Return a point with the experiment's own values of the keys that it leaves out."""
+    assert experiment.search is not None, "the experiment has no `search:` section"
+    space, settings = SearchSpace(experiment.search.space), experiment.model_dump(mode="json")
+    values = {key: value_at(settings, *key.split(".")) for key in space.scales}
+    # An argument that is not written has the default of the model's function, which is not known here.
+    written = {
+        key: value for key, value in values.items() if value is not None or not key.startswith("model.args.")
+    }
+    return space.drop_inactive(written | given)
+
+
+def first_points(experiment: Experiment) -> list[SearchPoint]:
+    """Return the points of the first trials: that of the experiment's own settings, and those of `search.start`.
+
+    Raises UserError if a point of `search.start` is not in the space.
+    """
+    search, base = experiment.search, base_point(experiment)
+    assert search is not None, "only an experiment with a search has points"
+    space, found = SearchSpace(search.space), [] if base is None else [base]
+    for given in search.start:
+        point = _completed(experiment, given)
+        if unknown := sorted(given.keys() - point.keys()):
+            why = "is not active in this point" if unknown[0] in space.scales else "is not searched"
+            raise UserError(f"search.start: {unknown[0]} {why}; remove it from {given}")
+        for key, dimension in search.space.items():
+            if key in point and math.isnan(space.scales[key].quantile_of(point[key])):
+                own = (
+                    "" if key in given else ", the experiment's own value; give the point a value of this key"
+                )
+                values = f"{dimension.kind} {getattr(dimension, dimension.kind)}"
+                raise UserError(f"search.start: {key}: {point[key]!r} is outside of {values}{own}")
+        if point not in space:
+            missing = ", ".join(sorted(space.scales.keys() - point.keys()))
+            raise UserError(
+                f"search.start: {given} lacks {missing}, which the experiment does not set either"
+            )
+        # A point is tried once.
+        found += [point] if point not in found else []
+    return found
 
 
 def nested(point: SearchPoint) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from nnlo_lib.config.rules.key_names import similar_keys
 from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials, nested
+from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials, first_points, nested
 from nnlo_lib.search.study.trial import SearchPoint
 
 Key = tuple[str, ...]
@@ -108,6 +108,15 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
             smaller = _reduced(search.space, refused, point, what)
             mistakes.setdefault(*_described(search.space, refused, smaller, ".".join(at), what))
     yield from mistakes.items()
+    if not mistakes:
+        from nnlo_lib.search.best import read_known  # imported here, because it imports this module
+
+        try:
+            first_points(experiment)
+            _ = search.known and read_known(search)
+        except UserError as error:
+            key, _, what = str(error).partition(": ")
+            yield (*key.split("."),), what
 
 
 def smallest_point(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
@@ -184,6 +193,11 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
         return "metric", f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}"
     if objective.direction is None and metric_direction(metric) is None:
         return "direction", f"required for {metric}; set minimize or maximize"
+    key = "train.restore_best"
+    restored = extremes(search.space[key]) if key in search.space else (experiment.train.restore_best,)
+    if objective.epoch == "last" and any(restored):
+        what = "last judges the weights of the last epoch"
+        return "epoch", f"{what}, but {key} publishes those of the best one; set epoch: best, or remove {key}"
     return None
 
 

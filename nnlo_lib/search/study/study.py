@@ -13,12 +13,13 @@ from threading import Event
 from typing import Protocol
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import pruning_p_value
 from nnlo_lib.search.pruners import Pruner, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
-from nnlo_lib.search.space.space import base_point
+from nnlo_lib.search.space.space import first_points
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import (
     SECONDS_PER_HOUR,
@@ -28,6 +29,7 @@ from nnlo_lib.search.study.trial import (
     SearchPoint,
     Trial,
     decisions_in_order,
+    drop_checkpoints,
     read_result,
     read_trials,
     refuse_other_results,
@@ -71,12 +73,12 @@ class Study:
         assert search is not None, "only an experiment with a search has a study"
 
         # Built at the first proposal: a sampler takes seconds to import, and a search that has ended needs none.
-        sampler = cache(lambda: build_sampler(search))
+        sampler, first = cache(lambda: build_sampler(search)), cache(lambda: first_points(experiment))
 
         def propose(number: int, known: StudySnapshot) -> SearchPoint | None:
             # The first trial is the experiment itself, to which the best trial is compared.
-            base = base_point(experiment) if number == 0 else None
-            return base or sampler()(number, known)
+            is_first = number <= len(search.start) and number < len(first())
+            return first()[number] if is_first else sampler()(number, known)
 
         return cls(folder, search, experiment.train.epochs, propose, parallel or search.parallel)
 
@@ -113,6 +115,17 @@ class Study:
         """True if all decisions have results, and these results leave nothing to decide."""
         # Nothing is treated as pending: a larger `parallel` must not continue a search that has ended.
         return not self.unfinished and self._next(()) is None
+
+    def drop_checkpoints(self) -> None:
+        """Remove the checkpoints that nothing needs after the end of the search; a repeated call completes a killed one.
+
+        Kept are those of trials that a larger budget, or another target, would continue at once. A trial that a larger
+        `trials` promotes is trained again from its beginning, at most 1/factor of the trials of a rung.
+        """
+        waiting = {task.trial for task in waiting_tasks(self.snapshot(), self._policy)}
+        for trial, fold in {(each.task.trial, each.task.fold) for each in self.decisions}:
+            if trial not in waiting:
+                drop_checkpoints(SearchPaths(self._folder).fold(trial, fold))
 
     def _propose_fixed(self) -> Proposal | None:
         """Propose as if the last `parallel` - 1 decisions had no results: the order of arrival has no effect.
@@ -169,6 +182,16 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
             return fold_task
     promoted = policy.promote(known)
     return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
+
+
+def waiting_tasks(known: StudySnapshot, policy: Pruner) -> set[FoldTask]:
+    """Return the fold tasks of existing trials that would be decided now, if nothing but `next_task` ended the search."""
+    trials, found = list(known.trials), set[FoldTask]()
+    while (task := next_task(replace(known, trials=trials), policy)) and task not in found:
+        found.add(task)
+        decided = (*trials[task.trial].decisions, SchedulingDecision(-1, task, ()))
+        trials[task.trial] = replace(trials[task.trial], decisions=decided)
+    return found
 
 
 def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
@@ -290,18 +313,19 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
         if not is_outdated:
             continue
         if not study.unfinished:
+            study.drop_checkpoints()
             return True
         if not executor.wait():
             return False
 
 
 def replay(
-    folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, base: SearchPoint | None = None
+    folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, first: Sequence[SearchPoint] = ()
 ) -> list[str]:
     """Recompute each decision from the results it was based on; return one message per decision that differs.
 
     Limits (trials, target, budget) are not checked, because they may have been raised after a decision.
-    `base`: point of the experiment's own settings, which the first trial may have; searches of version 0.2 began without it.
+    `first`: points that the first trials may have; searches of version 0.2 began without the experiment's own settings.
 
     Raises UserError if a file is damaged or missing.
     """
@@ -311,8 +335,9 @@ def replay(
         made = decision.task, recorded[decision.task.trial].point
         task = next_task(known, pruner)
         chosen = (task, recorded[task.trial].point) if task else new_trial(known, pruner, propose)
-        if chosen and not known.trials and made[1] == base:
-            chosen = chosen[0], base
+        number = len(known.trials)
+        if chosen and not task and made[1] in first[number : number + 1]:
+            chosen = chosen[0], made[1]
         if chosen != made:
             texts = [
                 f"fold {each[0].fold} of trial {each[0].trial} ({each[1]}) up to epoch {each[0].epochs}"

@@ -6,15 +6,17 @@ trials/0007/fold-0/epochs-9.json    result of training the fold up to epoch 9
 """
 
 import json
+import shutil
 from array import array
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
 
@@ -179,9 +181,7 @@ def read_result(search: Path, fold_task: FoldTask) -> Result | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         what = f"{path} is damaged ({type(error).__name__}: {error})"
-        raise UserError(
-            f"{what}; delete the file to train this fold task again from its checkpoint"
-        ) from error
+        raise UserError(f"{what}; delete the file to train this fold task again") from error
 
 
 def refuse_other_results(search: Path, trial: Trial) -> None:
@@ -202,6 +202,19 @@ def refuse_other_results(search: Path, trial: Trial) -> None:
 def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:
     """Return the decisions of all trials by number."""
     return sorted((d for trial in trials for d in trial.decisions), key=lambda decision: decision.number)
+
+
+def drop_checkpoints(fold: RunPaths) -> None:
+    """Remove all checkpoints of a fold, unless a process holds its lease; a task that is trained further starts again.
+
+    The rename makes them invisible at once: a crash leaves all of them, or none that a training would read.
+    """
+    if fold.state.lease.exists():
+        return
+    shutil.rmtree(fold.state.dropped, ignore_errors=True)  # of a process that was killed here
+    with suppress(OSError):  # no checkpoints
+        fold.state.checkpoints.rename(fold.state.dropped)
+        shutil.rmtree(fold.state.dropped, ignore_errors=True)
 
 
 def _damaged(search: Path, number: int, what: str) -> UserError:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from nnlo_lib.config.search import ObjectiveConfig
@@ -32,12 +33,18 @@ class TrialSummary:
     # the highest number of epochs of a fold from which the objective was computed; of any fold, if the trial has no
     # objective
     epochs: int
-    selected_epochs: tuple[int, ...]  # number of epochs that each fold selects
+    selected_epochs: tuple[int, ...]  # number of epochs that each of these folds selects
     seconds: float  # sum over all fold tasks
     core_hours: float
     gpu_hours: float
     point: SearchPoint
     reason: str  # reason why the trial failed or is unwanted, as one line, or an empty string
+
+    @property
+    def retrained_epochs(self) -> int:
+        """Number of epochs for which the trial is retrained if it is the best one: the mean of those of its folds."""
+        # Rounds halves up; Python's `round` would round 2.5 down to 2.
+        return max(1, int(fmean(self.selected_epochs) + 0.5))
 
 
 def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
@@ -52,7 +59,7 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
     if is_valid:
         mean = objective.sign * known.fold_effects(last[0].fold_task.epochs).adjusted_mean(values)
     error = mean_and_error(folds)[1] if is_valid else math.nan
-    selected = tuple(_selected_epochs(known, result) for result in last if result.rows)
+    selected = tuple(_selected_epochs(known, result) for result in last)
     return TrialSummary(
         trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, tuple(values),
         max((len(each.rows) for each in (last if is_valid else results)), default=0), selected,
@@ -141,6 +148,20 @@ def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
     folds = f" ({adjustment_text(row)})" if row.adjusted_from else folds
     return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}"
+
+
+def describe_epochs(objective: ObjectiveConfig, best: TrialSummary) -> str:
+    """Return sentences on the epochs that gave the value of the best trial; empty if the last one counts."""
+    if objective.epoch == "last":
+        return ""
+    low, high = min(best.selected_epochs), max(best.selected_epochs)
+    doubt = f" The folds do not agree: one stops at epoch {low}, another at epoch {high}."
+    return (
+        f"The value of a fold is that of its best epoch ({', '.join(map(str, best.selected_epochs))} in the best trial); the best trial "
+        f"is retrained for their mean, {plural(best.retrained_epochs, 'epoch')}."
+        + doubt
+        * (high >= 2 * low + 2)
+    )
 
 
 def adjustment_text(row: TrialSummary) -> str:

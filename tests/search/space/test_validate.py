@@ -85,6 +85,18 @@ COMBINATIONS = {
     "metric misspelt": (objective("metric: val_los"), ".*metric: 'val_los' is not measured; did you mean 'val_loss'"),
     "metric absent": (objective("metric: val_top5_accuracy"), ".*'val_top5_accuracy' is not measured"),
     "direction": (objective("metric: seconds"), ".*direction: required for seconds; set minimize or maximize"),
+    "other weights": (
+        objective("epoch: last") + "train: {restore_best: val_loss}\n",
+        ".*epoch: last judges the weights of the last epoch, but train.restore_best publishes those of the best one",
+    ),
+    "searched weights": (
+        space("train.restore_best: [null, val_loss]", more="  objective: {epoch: last}\n"), ".*epoch: last judges"
+    ),
+    "start": (
+        space(SIZES, more="  start: [{train.batch_size: 7}]\n"),
+        r".*search.start: train.batch_size: 7 is outside of choice \(8, 9\)",
+    ),
+    "known": (space(SIZES, more="  known: none.csv\n"), ".*search.known: none.csv cannot be read"),
     "no validation": (space(SIZES) + "data: {validation: 0}\n", ".*'val_loss' needs validation samples"),
     "asha": (rungs("name: asha, first: 3"), r".*needs a rung below train.epochs \(3\)"),
     "hyperband": (rungs("name: hyperband, first: 4"), r".*needs a rung below train.epochs \(3\)"),

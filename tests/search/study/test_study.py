@@ -267,7 +267,7 @@ def test_the_experiments_own_settings_are_the_first_trial(own: Any, tmp_path: Pa
     points = [trial.point for trial in read_trials(tmp_path)]
     assert points[0] == OWN
     assert OWN not in points[1:]
-    assert replay(tmp_path, settings, 9, sampler, OWN) == []
+    assert replay(tmp_path, settings, 9, sampler, [OWN]) == []
     assert len(replay(tmp_path, settings, 9, sampler)) == 1
 
 
@@ -279,4 +279,4 @@ def test_a_search_that_began_with_another_trial_continues_as_it_began(own: Any, 
     Result(FoldTask(0, 0, 9), "finished", ({"val_loss": 1.0},) * 9).write(tmp_path)
     give_results(Study.of(tmp_path, experiment), tmp_path, 2)
     assert [trial.point for trial in read_trials(tmp_path)] == expected
-    assert replay(tmp_path, settings, 9, sampler, OWN) == []
+    assert replay(tmp_path, settings, 9, sampler, [OWN]) == []
