@@ -64,6 +64,9 @@ class StatePaths:
     ledger = PathBelow("ledger.jsonl")
     validations = PathBelow("validations.jsonl")
     checkpoints = PathBelow("checkpoints")
+    rungs = PathBelow(
+        "rungs"
+    )  # checkpoints by number of epochs, from which trials of population-based training start
     ranks = PathBelow("ranks")
     failures = PathBelow("failures")
     stopped = PathBelow("stopped")

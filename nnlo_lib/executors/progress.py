@@ -79,7 +79,7 @@ def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: floa
     leader, best = "none yet", known.best_trial()
     if best is not None:
         leader = f"best {summarize_trial(known, best).objective:.5g}, trial {best}"
-    done = f"{len({number for number, _ in finished_rungs(known)})}/{count_trials(known.search)}"
+    done = f"{len({number for number, _ in finished_rungs(known)})}/{max(count_trials(known.search), len(known.trials))}"
     return f"trial {trial}{outcome}  ({leader})  {done}, {duration_text(seconds)}"
 
 

@@ -117,7 +117,7 @@ class TrainingSaver:
     def _load(self) -> SavedCheckpoint | None:
         """Return the checkpoint to resume from, if any."""
         context, epochs = self._context, self._context.task.run.train.epochs
-        saved = self._checkpointer.load(epochs)
+        saved = self._checkpointer.load(epochs, context.task.start)
         if saved is None or saved.ranks == context.comm.size or saved.epoch < epochs:
             return saved
         # These ranks would publish the results of the earlier ranks as their own. All ranks use the answer of

@@ -42,7 +42,11 @@ def search_headline(data: StudyData) -> Markup:
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
-    return Markup(sentence + f" Search method: {search.method.name}.")
+    lineage = [
+        f"trial {trial} from epoch {epoch}" for trial, epoch in data.study.snapshot.lineage(data.best).items()
+    ]
+    lineage_text = f" Its training: {', '.join(lineage)}." if len(lineage) > 1 else ""
+    return Markup(f"{sentence}{lineage_text} Search method: {search.method.name}.")
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
@@ -51,10 +55,16 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
         ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)],
         [],
     )
+    trials = data.study.snapshot.trials
+    has_parents = any(trial.parent for trial in trials)
+    headings += ["continues"] * has_parents
     rest = [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
+        if has_parents:
+            parent = trials[row.number].parent
+            values.append(f"trial {parent.trial} from epoch {parent.epochs}" if parent else MISSING)
         cells.append([
             str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values
         ])  # fmt: skip
