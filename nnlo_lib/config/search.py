@@ -148,21 +148,12 @@ class PopulationConfig(ImplementedConfig):
     every: int = Field(1, ge=1)
     """Epochs between two comparisons of the trials."""
     quantile: float = Field(0.25, gt=0, le=0.5)
-    """Share of the trials that is replaced at each comparison, and share of the best from which the others are copied."""
+    """Share of the trials that is replaced at each comparison, at least one trial, and of the best, which are copied."""
     factors: tuple[Annotated[float, Field(gt=0)], ...] = Field((0.8, 1.25), min_length=1)
     """Factors, one of which multiplies a number of a copied point, within its range; a factor above 1 moves a choice to the
     next value of its list, another one to the previous value."""
     resample: float = Field(0.25, ge=0, le=1)
     """Probability with which a key of a copied point is drawn anew instead."""
-
-    @model_validator(mode="after")
-    def _replaces(self) -> Self:
-        if self.quantile * self.population < 1:
-            raise_config_error(
-                f"no trial of {self.population} would be replaced; set 1 / quantile ({1 / self.quantile:g}) or more",
-                "population",
-            )
-        return self
 
 
 class UserPrunerConfig(UserClassConfig):

@@ -1,10 +1,8 @@
 """Population-based training (Jaderberg et al. 2017, arXiv:1711.09846): bad trials are replaced by changed copies of good ones.
 
-At each rung, the worst `quantile` of the members ends. A new trial takes the place of each: it starts with the weights of
-one of the best `quantile`, and changes its point. A member continues as soon as enough worse members have reached the
-rung; those that may be among the worst wait for all. So the members, their points and their weights depend on neither the
-order of arrival nor the number of workers; only the numbers of the trials do. Members are compared by their last epoch,
-whatever epoch of the objective counts.
+A member of the population continues as soon as enough worse members have reached its rung; those that may be among the
+worst wait for all. So points and weights depend on neither the order of arrival nor the number of workers; only the numbers
+of the trials do. Members are compared by their last epoch, whatever epoch of the objective counts.
 """
 
 import math
@@ -76,7 +74,7 @@ class PopulationPruner(Pruner):
         places: list[int] = []
         for trial in known.trials:
             places.append(places[trial.parent.replaces] if trial.parent else trial.number)
-        count = int(self.quantile * self.population)
+        count = max(1, int(self.quantile * self.population))
         for rung in self.rungs(0, known.epochs)[:-1]:
             values = _values(known, rung)
             ranked = sorted(values, key=lambda each: (values[each], places[each]))

@@ -1,7 +1,7 @@
 """Pruners: the rungs that a trial may reach, and the trial to promote next.
 
-ASHA, Hyperband, median stopping, or no pruning; population.py has population-based training. A decision depends on the known results only: a trial that stopped may
-resume when later trials are worse.
+ASHA, Hyperband, median stopping, or no pruning; for population-based training see population.py. A decision depends on the
+known results only: a trial that stopped may resume when later trials are worse.
 """
 
 import heapq

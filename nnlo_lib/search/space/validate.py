@@ -223,24 +223,16 @@ def _population_mistakes(experiment: Experiment, search: SearchConfig, populatio
         is_new_buffer = key == "train.optimizer.momentum" and experiment.train.optimizer.name == "rmsprop"
         fits = RUNNING_KEYS.fullmatch(key) and not (is_new_buffer and 0 in values)
         if len(set(map(repr, values))) > 1 and not fits:
-            what = "pbt changes the keys of a running training, and this one changes its state, its steps or its samples"
-            yield (
-                ("search", "space", key),
-                f"cannot be searched: {what}; remove it, or set another search.fidelity",
-            )
+            what = "pbt changes keys of a running training, and this one changes its state, steps or samples"
+            yield ("search", "space", key), f"cannot be searched: {what}; remove it, or set another fidelity"
     with suppress(UserError):  # a mistake of the space itself
         points = count_distinct_points(search)
         if points is not None and points < population:
-            yield (
-                ("search", "fidelity", "population"),
-                f"the space has only {points} points; set {points} or less",
-            )
+            what = f"the space has only {points} points; set {points} or less"
+            yield ("search", "fidelity", "population"), what
     for key in ("early_stopping", "target"):
         if getattr(experiment.train, key):
-            yield (
-                ("train", key),
-                "pbt trains for all epochs, and copies of a training that ended could not continue; remove it",
-            )
+            yield ("train", key), "copies of a training that ended early cannot continue by pbt; remove it"
 
 
 def search_warnings(experiment: Experiment) -> list[str]:
