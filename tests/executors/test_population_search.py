@@ -230,12 +230,9 @@ def test_a_lost_checkpoint_fails_the_copy_with_its_path_and_the_search_goes_on(
 
 @pytest.mark.real
 def test_a_search_whose_processes_are_killed_ends_as_the_undisturbed_one(tmp_path: Path) -> None:
-    settings = {key: value for key, value in SETTINGS.items() if key != "parallel"} | {
-        "parallel": {"ranks": 1}
-    }
-    calm = Search(tmp_path, "calm", "local", settings).prepare()
+    calm = Search(tmp_path, "calm", "local", SETTINGS).prepare()
     calm.run()
-    wild = Search(tmp_path, "wild", "local", settings).prepare()
+    wild = Search(tmp_path, "wild", "local", SETTINGS).prepare()
     assert wild.run(Kill(2, 0.1, True), Kill(4, 0.3, False), Kill(7, 0.2, True), Kill(10, 0.0, True)) >= 3
     assert outcome(tmp_path / "results/wild/search") == outcome(tmp_path / "results/calm/search")
     assert wild.replayed() == 0
