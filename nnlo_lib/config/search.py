@@ -153,7 +153,7 @@ class PopulationConfig(ImplementedConfig):
     """Factors, one of which multiplies a number of a copied point, within its range; a factor above 1 moves a choice to the
     next value of its list, another one to the previous value."""
     resample: float = Field(0.25, ge=0, le=1)
-    """Probability with which a key of a copied point is drawn anew instead."""
+    """Probability with which a key of a copied point is drawn again instead."""
 
 
 class UserPrunerConfig(UserClassConfig):

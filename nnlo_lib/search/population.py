@@ -105,7 +105,7 @@ def perturbed(
 ) -> SearchPoint:  # fmt: skip
     """Return a changed point of the space.
 
-    Each key is drawn anew with probability `resample`, and if `point` does not have it. Otherwise a number is multiplied by
+    Each key is drawn again with probability `resample`, and if `point` does not have it. Otherwise a number is multiplied by
     one of `factors`, within its range, an integer by at least 1; a choice becomes its neighbor in the list.
     """
     values: SearchPoint = {}

@@ -134,6 +134,7 @@ def killed_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.long("trains 12 fold tasks twice, and again after kills")
 def test_a_search_killed_anywhere_ends_with_the_bits_of_the_undisturbed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +179,7 @@ def by_hand(experiment: Experiment, folder: Path, trials: list[Trial], number: i
     return simulate(task)
 
 
+@pytest.mark.long("trains 12 fold tasks")
 def test_a_copy_is_the_training_of_its_parent_resumed_with_other_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_copy_is_the_training_of_its_parent_resumed_with_other_settings(
     assert "warning" not in text
 
 
+@pytest.mark.long("trains 12 fold tasks")
 def test_a_lost_checkpoint_fails_the_copy_with_its_path_and_the_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,10 +146,10 @@ def test_changed_points_stay_in_the_space() -> None:
         clips = SPACE["clip"]["choice"]
         assert abs(clips.index(changed["clip"]) - clips.index(point["clip"])) <= 1
         assert ("beta" in changed) == (changed["size"] <= 4)
-        # Drawn anew: nothing of the point is left, and no key changes the numbers of another one.
-        anew = perturbed(space, point, np.random.default_rng(number), (0.5, 2.0), 1.0)
-        assert anew == perturbed(space, space.sample(random), np.random.default_rng(number), (0.5, 2.0), 1.0)
-        drawn += anew["lr"] != changed["lr"]
+        # Drawn again: nothing of the point is left, and no key changes the numbers of another one.
+        again = perturbed(space, point, np.random.default_rng(number), (0.5, 2.0), 1.0)
+        assert again == perturbed(space, space.sample(random), np.random.default_rng(number), (0.5, 2.0), 1.0)
+        drawn += again["lr"] != changed["lr"]
     assert drawn > 390
 
 
