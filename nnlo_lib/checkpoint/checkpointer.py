@@ -31,6 +31,7 @@ from nnlo_lib.checkpoint.rank_file import TABLES_FILE, RankState, SavedTables, W
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.core.atomic_file import create_folder
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.state.training_records import RunLog
 
@@ -192,10 +193,11 @@ class Checkpointer:
             f"the training continues; {last} in {self.folder}"
         )
 
-    def load(self, epochs: int) -> SavedCheckpoint | None:
+    def load(self, epochs: int, start: Path | None = None) -> SavedCheckpoint | None:
         """Return the newest usable checkpoint for a training of `epochs` epochs; warn of each skipped checkpoint.
 
-        Return None if all are unusable. Raises UserError, on rank 0, if a checkpoint has another format.
+        If all are unusable, return the checkpoint `start` of another training; without it, None. Raises UserError if `start`
+        is unusable and, on rank 0, if a checkpoint has another format.
         """
         if self._comm.rank == 0:
             create_folder(self.folder)
@@ -205,22 +207,36 @@ class Checkpointer:
         # All ranks use the list of rank 0, because the calls in the loop are collective.
         for number in reversed(self._comm.gather(checkpoint_numbers(self.folder))[0]):
             folder = self.folder / checkpoint_folder_name(number)
-            manifest, fault = self._comm.gather(
-                self._manifest(folder, epochs) if self._comm.rank == 0 else None
-            )[0]
-            # Checksums last: they require reading every rank file.
-            fault = fault or self._damage(folder, CheckpointManifest(**manifest))
-            if not fault:
-                return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"])
+            saved, fault = self._open(folder, epochs, self._key)
+            if saved:
+                return saved
             self._skip(folder, fault)
-        return None
+        if start is None:
+            return None
+        saved, fault = self._open(start, epochs, None)
+        if not saved:
+            raise UserError(
+                f"{start}: the checkpoint from which this training starts is unusable: {fault}; restore it"
+            )
+        return saved
 
-    def _manifest(self, folder: Path, epochs: int) -> tuple[dict[str, object] | None, str]:
+    def _open(self, folder: Path, epochs: int, key: str | None) -> tuple[SavedCheckpoint | None, str]:
+        """Return a checkpoint of the run with this key, None: of any run; or None, and what is wrong with it."""
+        manifest, fault = self._comm.gather(
+            self._manifest(folder, epochs, key) if self._comm.rank == 0 else None
+        )[0]
+        # Checksums last: they require reading every rank file.
+        fault = fault or self._damage(folder, CheckpointManifest(**manifest))
+        if fault:
+            return None, fault
+        return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"]), ""
+
+    def _manifest(self, folder: Path, epochs: int, key: str | None) -> tuple[dict[str, object] | None, str]:
         try:
             manifest = CheckpointManifest.read(folder)
         except (OSError, ValueError) as error:
             return None, f"damaged: {type(error).__name__}: {error}"
-        fault = "" if manifest.key == self._key else "the experiment changed since it was written"
+        fault = "" if key in (manifest.key, None) else "the experiment changed since it was written"
         if not fault and manifest.is_beyond(epochs):
             fault = f"it is beyond epoch {epochs}, the last epoch of this training"
         return asdict(manifest), fault

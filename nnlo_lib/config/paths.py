@@ -65,6 +65,7 @@ class StatePaths:
     validations = PathBelow("validations.jsonl")
     checkpoints = PathBelow("checkpoints")
     dropped = PathBelow("dropped")
+    rungs = PathBelow("rungs")
     ranks = PathBelow("ranks")
     failures = PathBelow("failures")
     stopped = PathBelow("stopped")

@@ -140,6 +140,24 @@ class MedianStoppingConfig(ImplementedConfig):
     """Number of other trials that must have as many epochs before a trial can pause."""
 
 
+class PopulationConfig(ImplementedConfig):
+    """Population-based training: bad trials are replaced by changed copies of good ones (Jaderberg et al. 2017)."""
+
+    name: Literal["pbt"] = "pbt"
+    implementation = "nnlo_lib.search.population:PopulationPruner"
+    population: int = Field(8, ge=2)
+    """Number of trials that the sampler proposes; each trial that is replaced is followed by one other."""
+    every: int = Field(1, ge=1)
+    """Epochs between two comparisons of the trials."""
+    quantile: float = Field(0.25, gt=0, le=0.5)
+    """Share of the trials that is replaced at each comparison, at least one trial, and of the best, which are copied."""
+    factors: tuple[Annotated[float, Field(gt=0)], ...] = Field((0.8, 1.25), min_length=1)
+    """Factors, one of which multiplies a number of a copied point, within its range; a factor above 1 moves a choice to the
+    next value of its list, another one to the previous value."""
+    resample: float = Field(0.25, ge=0, le=1)
+    """Probability with which a key of a copied point is drawn again instead."""
+
+
 class UserPrunerConfig(UserClassConfig):
     """A pruner of your own: a subclass of nnlo_lib.Pruner."""
 
@@ -147,7 +165,8 @@ class UserPrunerConfig(UserClassConfig):
 
 
 BuiltInFidelityConfig = Annotated[
-    FullFidelityConfig | AshaConfig | HyperbandConfig | MedianStoppingConfig, Field(discriminator="name")
+    FullFidelityConfig | AshaConfig | HyperbandConfig | MedianStoppingConfig | PopulationConfig,
+    Field(discriminator="name"),
 ]
 FidelityConfig = BuiltInOr[BuiltInFidelityConfig, UserPrunerConfig]
 
@@ -260,15 +279,28 @@ class SearchConfig(ConfigModel):
     objective: ObjectiveConfig = ObjectiveConfig()
     """Metric by which trials are compared."""
     fidelity: FidelityConfig = FullFidelityConfig()
-    """Number of epochs of a trial: full, asha, hyperband or median."""
+    """Number of epochs of a trial: full, asha, hyperband, median or pbt."""
     budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = BudgetConfig()
     """Limits after which no further training starts."""
     blocks: Annotated[MpiPoolConfig, EditEffect.SEARCH_END] = MpiPoolConfig()
     """Division of one MPI allocation into rank groups."""
 
+    @model_validator(mode="after")
+    def _population_alone(self) -> Self:
+        if isinstance(self.fidelity, PopulationConfig):
+            if self.trials is not None:
+                raise_config_error("pbt has a number of its own; set `search.fidelity.population`", "trials")
+            if self.folds.prune is not None:
+                raise_config_error(
+                    "pbt compares trials with all their folds; remove this key", "folds", "prune"
+                )
+        return self
+
     @property
     def trial_limit(self) -> int | None:
-        """Number of trials after which no trial starts; None: a grid ends with its last point."""
+        """Number of trials after which no trial starts; None: a grid ends with its last point, a population after its epochs."""
+        if isinstance(self.fidelity, PopulationConfig):
+            return None
         if self.trials is None and isinstance(self.method, GridSamplerConfig):
             return None
         return self.trials or DEFAULT_TRIALS

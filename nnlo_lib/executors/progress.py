@@ -82,7 +82,8 @@ def format_progress(
     leader, best = "none yet", known.best_trial()
     if best is not None:
         leader = f"best {summarize_trial(known, best).objective:.5g}, trial {best}"
-    done = f"{len({number for number, _ in finished})}/{count_trials(known.search)}"
+    all_trials = max(count_trials(known.search), len(known.trials))
+    done = f"{len({number for number, _ in finished})}/{all_trials}"
     return f"trial {trial}{outcome}  ({leader})  {done}, {duration_text(seconds)}"
 
 

@@ -1,15 +1,23 @@
 """Training of one fold task, and its result, unless the training was stopped or can be retried."""
 
 import json
+import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.checkpoint.checkpoint_manifest import checkpoint_numbers, remove_checkpoint
+from nnlo_lib.checkpoint.checkpoint_manifest import (
+    CheckpointManifest,
+    checkpoint_folders,
+    checkpoint_numbers,
+    remove_checkpoint,
+)
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.experiment import RunResources
-from nnlo_lib.config.paths import store_of
+from nnlo_lib.config.paths import SearchPaths, StatePaths, store_of
+from nnlo_lib.core.atomic_file import fsync_folder
 from nnlo_lib.core.errors import STOPPED_REASONS, TRANSIENT_REASONS, UserError
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.executors.gpu_slots import reserve_gpus
@@ -46,7 +54,8 @@ def train_fold_task(
     """
     if read_result(folder, fold_task):
         return 0
-    point = read_trial(folder, fold_task.trial).point
+    trial = read_trial(folder, fold_task.trial)
+    point, parent = trial.point, trial.parent
     # Outside the `try`: an error of the data set is not a failure of the trial.
     manifest = DataManifest.load(store_of(experiment).manifest)
     error = ""
@@ -60,10 +69,12 @@ def train_fold_task(
         Result(fold_task, status, error=too_large or error, point=point).write(folder)
         return 0
     assert experiment.search is not None, "only a search has fold tasks"
+    paths, fold = SearchPaths(folder), fold_task.fold
+    start = paths.fold(parent.trial, fold).state.rungs / f"{parent.epochs}" if parent else None
     folds, resources, started = experiment.search.folds.k, RunResources(run), time.time()
     task = Task(
-        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
-        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
+        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold if folds > 1 else None, folds,
+        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs, start,
     )  # fmt: skip
     outcome = _attempt_with_retries(task, launch_options, make_attempt)
     # Another job, for whose lease the attempt waited, may have written the result.
@@ -77,6 +88,9 @@ def train_fold_task(
     )
     if may_get_memory or outcome.reason in (*STOPPED_REASONS, "disk full"):
         return outcome.exit_status
+    population = getattr(experiment.search.fidelity, "population", 0)
+    if population and outcome.reason == "finished" and fold_task.epochs < run.train.epochs:
+        keep_for_children(task)
     Result(
         fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
         started, time.time(), resources.cores, resources.gpus, point=point, **interrupted_costs(task.state, started),
@@ -86,7 +100,42 @@ def train_fold_task(
         drop_checkpoints(task.paths)
     for number in checkpoint_numbers(task.paths.state.checkpoints)[:-1]:
         remove_checkpoint(task.paths.state.checkpoints, number)
+    if population:
+        drop_outgrown(paths, fold, population)
     return 0
+
+
+def keep_for_children(task: Task) -> None:
+    """Keep the checkpoint at the rung where a task has ended: other trials may start from it when this one trains on."""
+    kept = task.paths.state.rungs / f"{task.ends_at}"
+    for newest in checkpoint_folders(task.paths.state.checkpoints)[-1:]:
+        # The fold may be trained further already, if only the result file of a lower rung was deleted.
+        if not kept.exists() and CheckpointManifest.read(newest).epoch == task.ends_at:
+            # A process that was killed here has left its copy.
+            part = kept.with_name(f"{kept.name}.{os.getpid()}")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(newest, part, copy_function=_link_or_copy)
+            fsync_folder(part)
+            part.rename(kept)
+            fsync_folder(kept.parent)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    # Files of a checkpoint never change, so a link is as good as a copy, and needs no space.
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def drop_outgrown(paths: SearchPaths, fold: int, population: int) -> None:
+    """Remove the checkpoints that were kept at a rung if all members of the population have a result at the next one."""
+    ended = [int(path.stem.partition("-")[2]) for path in paths.trials.glob(f"*/fold-{fold}/epochs-*.json")]
+    for kept in paths.trials.glob(f"*/fold-{fold}/state/{StatePaths.rungs.name}/*"):
+        rung = int(kept.name.partition(".")[0])
+        following = min((epochs for epochs in ended if epochs > rung), default=0)
+        if ended.count(following) >= population:
+            shutil.rmtree(kept, ignore_errors=True)
 
 
 def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:

@@ -26,7 +26,7 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.space.validate import extremes
 from nnlo_lib.search.study.snapshot import StudySnapshot
-from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
+from nnlo_lib.search.study.storage import StoredStudy, format_point, load_study, trial_run
 from nnlo_lib.search.study.trial import FoldTask, SearchPoint, resource_hours
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
@@ -212,6 +212,16 @@ def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]
         yield f"{plural(run.train.epochs, 'epoch')}: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     elif run.train.epochs < record.experiment.train.epochs:
         yield f"{plural(run.train.epochs, 'epoch')}: mean number of epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
+    if len(lineage := record.snapshot.lineage(best.number)) > 1:
+        yield "Population-based training changed the searched keys on the way; this file has those of the last epochs, for all epochs:"
+        for trial, epoch in lineage.items():
+            yield f"  from epoch {epoch} as trial {trial}: {format_point(record.snapshot.trials[trial].point)}"
+        model = SearchPaths(record.folder).fold(best.number, 0).model
+        yield (
+            f"Its own weights: {model}"
+            if model.exists()
+            else "It ended before the last epoch and has published no weights."
+        )
     if run.data.validation == 0:
         yield "No samples are held back for validation: the model is trained on all training samples and evaluated on the test split."
         if removed := _keys_on_validation(trial_run(record.experiment, best.point)):

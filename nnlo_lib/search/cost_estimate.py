@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
@@ -94,7 +95,7 @@ def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
     done = [result for result in known.results.values() if result.status == "finished"]
     if not done:
         return None
-    epochs = [result.fold_task.epochs - _rung_below(known, result.fold_task) for result in done]
+    epochs = [result.fold_task.epochs - _task_below(known, result.fold_task).epochs for result in done]
     in_epochs = [0.0 if virtual else trained_seconds(known, result) for result in done]
     rest = [max(0.0, result.seconds - seconds) for result, seconds in zip(done, in_epochs, strict=True)]
     startup, more = _fixed_and_by_epoch(rest, epochs, all_by_epoch=virtual)
@@ -103,16 +104,21 @@ def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
 
 def trained_seconds(known: StudySnapshot, result: Result) -> float:
     """Return the seconds of training steps of a fold task, as its history records them."""
-    task = result.fold_task
-    below = known.results.get(FoldTask(task.trial, task.fold, _rung_below(known, task)))
+    below = known.results.get(_task_below(known, result.fold_task))
     # `seconds` of the history continue over rungs: a fold task resumes the training of the rung below.
     last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
     return max(0.0, last[0] - last[1])
 
 
-def _rung_below(known: StudySnapshot, task: FoldTask) -> int:
-    """Return the epochs of the next lower rung, at which the training of a fold task begins; 0 without one."""
-    return max((rung for rung in known.rungs(task.trial) if rung < task.epochs), default=0)
+def _task_below(known: StudySnapshot, task: FoldTask) -> FoldTask:
+    """Return the fold task that a fold task continues: of the next lower rung, or of a parent; 0 epochs without one."""
+    below = max((rung for rung in known.rungs(task.trial) if rung < task.epochs), default=0)
+    parent = known.trials[task.trial].parent
+    return (
+        FoldTask(parent.trial, task.fold, parent.epochs)
+        if parent and not below
+        else replace(task, epochs=below)
+    )
 
 
 def _fixed_and_by_epoch(

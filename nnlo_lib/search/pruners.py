@@ -1,7 +1,7 @@
 """Pruners: the rungs that a trial may reach, and the trial to promote next.
 
-ASHA, Hyperband, median stopping, or no pruning. A decision depends on the known results only: a trial that stopped may
-resume when later trials are worse.
+ASHA, Hyperband, median stopping, or no pruning; for population-based training see population.py. A decision depends on the
+known results only: a trial that stopped may resume when later trials are worse.
 """
 
 import heapq
@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice, pairwise, repeat, takewhile
@@ -18,6 +18,10 @@ from typing import Any, Self
 from nnlo_lib.config.search import FidelityConfig
 from nnlo_lib.core.user_code import load_implementation
 from nnlo_lib.search.study.snapshot import StudySnapshot, lowest, running_average
+from nnlo_lib.search.study.trial import SearchPoint, Trial
+
+# Returns a point for a trial number that was not proposed before, or None if no point is left.
+TrialSampler = Callable[[int, StudySnapshot], SearchPoint | None]
 
 
 class Pruner(ABC):
@@ -35,6 +39,11 @@ class Pruner(ABC):
     @abstractmethod
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
         """Return the trial to continue and its next rung in epochs; None if no trial is promoted."""
+
+    def new_trial(self, known: StudySnapshot, propose: TrialSampler) -> Trial | None:
+        """Return a new trial with the point that the sampler proposes; None if no point is left."""
+        point = propose(len(known.trials), known)
+        return None if point is None else Trial(len(known.trials), point)
 
 
 def build_pruner(config: FidelityConfig) -> Pruner:

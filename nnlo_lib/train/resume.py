@@ -85,6 +85,7 @@ class TrainingSaver:
         self._state.algorithm.start(context.replica)
         self._guard = AttributeGuard(self._state.algorithm)
         tables: SavedTables = {}
+        is_copied = False
         task, journal = context.task, self._recorder.journal
         if saved is not None:
             self._state.restore(saved)
@@ -93,7 +94,10 @@ class TrainingSaver:
             position, text = self._state.position, ""
             # All ranks use the answer of rank 0, as in `_load`.
             self.continues_finished = context.comm.gather(_has_finished(task.state))[0]
-            if not self.continues_finished:
+            is_copied = saved.folder == task.start
+            if is_copied:
+                text = f" of {saved.folder}"
+            elif not self.continues_finished:
                 position.restarts += 1
                 text = f" (restart {position.restarts})"
             journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")
@@ -112,12 +116,12 @@ class TrainingSaver:
                 )
         if context.comm.rank == 0:
             keep_input_record(task.paths.state, task.input_checksums, context.data.manifest.code)
-        self._recorder.restore_tables(tables)
+        self._recorder.restore_tables(tables, may_lack_rows=is_copied)
 
     def _load(self) -> SavedCheckpoint | None:
         """Return the checkpoint to resume from, if any."""
         context, epochs = self._context, self._context.task.run.train.epochs
-        saved = self._checkpointer.load(epochs)
+        saved = self._checkpointer.load(epochs, context.task.start)
         if saved is None or saved.ranks == context.comm.size or saved.epoch < epochs:
             return saved
         # These ranks would publish the results of the earlier ranks as their own. All ranks use the answer of

@@ -35,13 +35,16 @@ class Task:
     folder: Path
     # epoch after which the training pauses and saves, for trials of a search; None to train to the end
     until: int | None = None
+    # checkpoint of another training of the same fold, from which this one starts; None to start with initial weights
+    start: Path | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the task from its JSON `text`."""
         fields = json.loads(text)
         paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
-        return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
+        start = Path(fields["start"]) if fields["start"] else None
+        return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"]), "start": start})
 
     @property
     def text(self) -> str:

@@ -169,18 +169,18 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
-    """Return the metric by epoch: the mean over the folds that have a value at the epoch.
+    """Return the metric by epoch, from the last epoch of a parent: the mean over the folds that have a value at the epoch.
 
     If not all folds have one, because the trial was pruned or folds ended early, the effects of the folds are removed.
     """
     known, values = data.study.snapshot, defaultdict[int, dict[int, float]](dict)
     # The highest rung at which a fold has a result.
     rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
-    rung = next(rungs, 0)
+    rung, start = next(rungs, 0), known.lineage(trial)[trial]
     for fold_task in known.fold_tasks(trial, rung):
         for row in known.results[fold_task].rows if fold_task in known.results else ():
             value = row.get(data.metric)
-            if value is not None and math.isfinite(value):
+            if value is not None and math.isfinite(value) and row["epoch"] >= start:
                 values[int(row["epoch"])][fold_task.fold] = data.sign * value
     effects = known.fold_effects(rung)
     return [(float(epoch), data.sign * effects.adjusted_mean(values[epoch])) for epoch in sorted(values)]

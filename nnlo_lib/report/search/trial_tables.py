@@ -45,19 +45,28 @@ def search_headline(data: StudyData) -> Markup:
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
+    lineage = [
+        f"trial {trial} from epoch {epoch}" for trial, epoch in data.study.snapshot.lineage(data.best).items()
+    ]
+    lineage_text = f" Its training: {', '.join(lineage)}." if len(lineage) > 1 else ""
     epochs = describe_epochs(search.objective, best)
-    return Markup(f"{sentence} {epochs} Search method: {search.method.name}.")
+    return Markup(f"{sentence}{lineage_text} {epochs} Search method: {search.method.name}.")
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
     """Return headings and a row for each trial, the best first, trials without an objective last; at most MAX_DRAWN."""
-    best = ["best epochs"] * (data.study.search.objective.epoch == "best")
-    headings = ["trial", data.metric, "status", "epochs", *best, "time", *(key.short_name for key in keys)]
+    trials = data.study.snapshot.trials
+    best, continues = data.study.search.objective.epoch == "best", any(trial.parent for trial in trials)
+    headings = ["trial", data.metric, "status", "epochs", *["best epochs"] * best, "time"]
+    headings += [*(key.short_name for key in keys), *["continues"] * continues]
     cells, rest = [], [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
         shown = [row.state, str(row.epochs), *data.best_epochs(row), format_duration(row.seconds)]
+        if continues:
+            parent = trials[row.number].parent
+            values.append(f"trial {parent.trial} from epoch {parent.epochs}" if parent else MISSING)
         cells.append([str(row.number), objective, *shown, *values])
     return headings, cells
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.base import suggest_name, value_at
-from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
+from nnlo_lib.config.search import GridSamplerConfig, PopulationConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig, Scalar
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.scales import Array, Choice, Integer, Scale, scale
@@ -287,6 +287,10 @@ def count_distinct_points(search: SearchConfig) -> int | None:
 
 def count_trials(search: SearchConfig) -> int:
     """Return the number of trials of a whole search: its limit, or all points that it can propose if these are fewer."""
+    if isinstance(search.fidelity, PopulationConfig):
+        return (
+            search.fidelity.population
+        )  # each is trained for all epochs, the last ones by the trial that replaces it
     bounds = [each for each in (search.trial_limit, count_distinct_points(search)) if each is not None]
-    # Only a grid has no limit, and its points can be counted.
+    # Of the others, only a grid has no limit, and its points can be counted.
     return min(bounds)

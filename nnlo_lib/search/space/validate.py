@@ -5,6 +5,7 @@ Warnings are about valid settings that are probably a mistake.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_set
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.metrics import metric_direction
 from nnlo_lib.config.rules.key_names import similar_keys
-from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, SearchConfig
+from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, PopulationConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials, first_points, nested
@@ -36,6 +37,11 @@ UNDIRECTED_METRICS = (
 )  # fmt: skip
 LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
 GAN_LOSS = "the loss of a GAN is the loss of its critic and does not measure the quality of the samples"
+# Keys that a training may change when it resumes: its tensors, steps and samples stay the same.
+RUNNING_KEYS = re.compile(
+    r"train\.optimizer\.(?!name$|amsgrad|centered|epsilon_inside_root|initial).+|train\.(schedule|warm_up)\.(?!name$).+"
+    r"|train\.clip_norm|data\.augment\..+|model\.args\.\w*drop\w*"
+)
 LOSS_SECTIONS = ("loss", "loss_weights", "problem")  # sections that define the loss
 
 
@@ -51,6 +57,8 @@ def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator
     if error := find_objective_error(experiment, search.objective):
         yield ("search", "objective", error[0]), error[1]
     yield from _epoch_mistakes(experiment, search)
+    if isinstance(search.fidelity, PopulationConfig):
+        yield from _population_mistakes(experiment, search, search.fidelity.population)
 
 
 def reason_not_searchable(key: str) -> str | None:
@@ -204,10 +212,10 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
 def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mistake]:
     """Yield mistakes about epochs: no rung below train.epochs, or train.epochs wrongly in the space."""
     epochs, fidelity = experiment.train.epochs, search.fidelity
-    first = getattr(fidelity, "first", getattr(fidelity, "grace", 0))
+    where = {"median": "grace", "pbt": "every"}.get(fidelity.name, "first")
+    first = getattr(fidelity, where, 0)
     is_full, searched = fidelity.name == "full", search.space.get("train.epochs")
     if not is_full and first >= epochs:
-        where = "grace" if fidelity.name == "median" else "first"
         what = f"{fidelity.name} needs a rung below train.epochs ({epochs}); decrease this value, increase train.epochs, or set search.fidelity.name: full"
         yield ("search", "fidelity", where), what
     key = ("search", "space", "train.epochs")
@@ -220,6 +228,25 @@ def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mi
             key,
             f"{most} exceeds train.epochs ({epochs}), the maximum of every trial; increase train.epochs",
         )
+
+
+def _population_mistakes(experiment: Experiment, search: SearchConfig, population: int) -> Iterator[Mistake]:
+    """Yield mistakes about population-based training: keys that a running training cannot change, a small space, early ends."""
+    for key, dimension in search.space.items():
+        values = extremes(dimension)
+        is_new_buffer = key == "train.optimizer.momentum" and experiment.train.optimizer.name == "rmsprop"
+        fits = RUNNING_KEYS.fullmatch(key) and not (is_new_buffer and 0 in values)
+        if len(set(map(repr, values))) > 1 and not fits:
+            what = "pbt changes keys of a running training, and this one changes its state, steps or samples"
+            yield ("search", "space", key), f"cannot be searched: {what}; remove it, or set another fidelity"
+    with suppress(UserError):  # a mistake of the space itself
+        points = count_distinct_points(search)
+        if points is not None and points < population:
+            what = f"the space has only {points} points; set {points} or less"
+            yield ("search", "fidelity", "population"), what
+    for key in ("early_stopping", "target"):
+        if getattr(experiment.train, key):
+            yield ("train", key), "copies of a training that ended early cannot continue by pbt; remove it"
 
 
 def search_warnings(experiment: Experiment) -> list[str]:

@@ -21,10 +21,12 @@ def fold_value(objective: ObjectiveConfig, result: Result) -> float:
     """Return the value of a fold after a fold task: best or last epoch; infinite if it is not valid."""
     if result.status != "finished" or exceeds_time_limit(objective, result):
         return math.inf
-    if objective.epoch == "best":
-        return lowest(objective, result)
-    last = _column(objective, result)[-1:]
-    return next(filter(math.isfinite, last), math.inf)
+    return lowest(objective, result) if objective.epoch == "best" else latest(objective, result)
+
+
+def latest(objective: ObjectiveConfig, result: Result) -> float:
+    """Return the value of the last epoch; infinite if it is not finite."""
+    return next(filter(math.isfinite, _column(objective, result)[-1:]), math.inf)
 
 
 def lowest(objective: ObjectiveConfig, result: Result) -> float:
@@ -130,7 +132,11 @@ class StudySnapshot:
         has_value = has_failed or any(mean is not None and mean != math.inf for mean in means.values())
         may_continue = len(rungs[top]) < folds.k and math.inf not in values[top]
         may_continue = may_continue and not (folds.in_turn and len(values[top]) < len(rungs[top]))
-        trained = sum((epochs - below) * len(values[epochs]) for below, epochs in pairwise((0, *rungs)))
+        parent = self.trials[trial].parent
+        trained = sum(
+            (epochs - below) * len(values[epochs])
+            for below, epochs in pairwise((parent.epochs if parent else 0, *rungs))
+        )
         return TrialFacts(means, tuple(complete), has_failed, has_value, may_continue, trained)
 
     def _is_only_slow(self, trial: int, epochs: int) -> bool:
@@ -143,6 +149,13 @@ class StudySnapshot:
     def rungs(self, trial: int) -> list[int]:
         """Return the numbers of epochs up to which a trial is or was trained."""
         return list(self.trials[trial].rungs)
+
+    def lineage(self, trial: int) -> dict[int, int]:
+        """Return the trials whose weights a trial continues, the first one first, and itself; with the epoch of each start."""
+        found: dict[int, int] = {}
+        while parent := self.trials[trial].parent:
+            found[trial], trial = parent.epochs, parent.trial
+        return {trial: 0} | dict(reversed(found.items()))
 
     def top(self, trial: int) -> int:
         """Return the highest rung of a trial."""

@@ -17,7 +17,7 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import pruning_p_value
-from nnlo_lib.search.pruners import Pruner, build_pruner
+from nnlo_lib.search.pruners import Pruner, TrialSampler, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.space.space import first_points
 from nnlo_lib.search.study.snapshot import StudySnapshot
@@ -38,12 +38,6 @@ from nnlo_lib.search.study.trial import (
 )
 
 Proposal = tuple[Trial, FoldTask, Sequence[SchedulingDecision]]  # with the decisions treated as pending
-
-
-class TrialSampler(Protocol):
-    """Return a point for trial `number` that was not proposed before, or None if no point is left."""
-
-    def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None: ...
 
 
 class Study:
@@ -151,7 +145,7 @@ class Study:
         if limit is not None and len(known.trials) >= limit:
             return None
         new = new_trial(known, self._policy, self._propose)
-        return (Trial(new[0].trial, new[1]), new[0], pending) if new else None
+        return (*new, pending) if new else None
 
     def _write(
         self, trial: Trial, fold_task: FoldTask, pending: Sequence[SchedulingDecision]
@@ -216,13 +210,14 @@ def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
     return pruning_p_value(values, known.fold_values(best, epochs), chosen_from, noise) < level
 
 
-def new_trial(
-    known: StudySnapshot, policy: Pruner, propose: TrialSampler
-) -> tuple[FoldTask, SearchPoint] | None:
-    """Return the first fold task of a new trial, and its point; None if no point is left."""
-    number = len(known.trials)
-    point = propose(number, known)
-    return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
+def new_trial(known: StudySnapshot, policy: Pruner, propose: TrialSampler) -> tuple[Trial, FoldTask] | None:
+    """Return a new trial and its first fold task; None if no point is left."""
+    trial = policy.new_trial(known, propose)
+    if trial is None:
+        return None
+    begun = trial.parent.epochs if trial.parent else 0
+    first = next(rung for rung in policy.rungs(trial.number, known.epochs) if rung > begun)
+    return trial, FoldTask(trial.number, 0, first)
 
 
 def reason_to_end(known: StudySnapshot) -> str | None:
@@ -332,21 +327,22 @@ def replay(
     recorded, pruner = read_trials(folder), build_pruner(search.fidelity)
     found = []
     for decision, known in _history(folder, search, epochs, recorded):
-        made = decision.task, recorded[decision.task.trial].point
+        made = replace(recorded[decision.task.trial], decisions=()), decision.task
         task = next_task(known, pruner)
-        chosen = (task, recorded[task.trial].point) if task else new_trial(known, pruner, propose)
+        new = None if task else new_trial(known, pruner, propose)
+        chosen = (replace(recorded[task.trial], decisions=()), task) if task else new
         number = len(known.trials)
-        if chosen and not task and made[1] in first[number : number + 1]:
-            chosen = chosen[0], made[1]
+        if chosen and not task and made[0].point in first[number : number + 1]:
+            chosen = replace(chosen[0], point=made[0].point), chosen[1]
         if chosen != made:
-            texts = [
-                f"fold {each[0].fold} of trial {each[0].trial} ({each[1]}) up to epoch {each[0].epochs}"
-                if each
-                else "no fold task"
-                for each in (made, chosen)
-            ]
+            texts = ["no fold task" if each is None else _described(*each) for each in (made, chosen)]
             found.append(f"decision {decision.number} is {texts[0]}, but the replay gives {texts[1]}")
     return found
+
+
+def _described(trial: Trial, task: FoldTask) -> str:
+    parent = f" from epoch {trial.parent.epochs} of trial {trial.parent.trial}" if trial.parent else ""
+    return f"fold {task.fold} of trial {task.trial} ({trial.point}){parent} up to epoch {task.epochs}"
 
 
 def _history(
@@ -374,5 +370,5 @@ def _history(
         known = known.successor(tuple(trials), results)
         yield decision, known
         number = decision.task.trial
-        previous = trials[number] if number < len(trials) else Trial(number, recorded[number].point)
+        previous = trials[number] if number < len(trials) else replace(recorded[number], decisions=())
         trials[number : number + 1] = [replace(previous, decisions=(*previous.decisions, decision))]

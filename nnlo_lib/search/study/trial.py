@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
@@ -52,6 +52,14 @@ class SchedulingDecision:
     pending: Collection[int]
 
 
+class Parent(NamedTuple):
+    """The trial with whose weights another one starts, after some epochs; it takes the place of the trial `replaces`."""
+
+    trial: int
+    epochs: int
+    replaces: int
+
+
 @dataclass(frozen=True)
 class Trial:
     """A point and the decisions on it; the first decision created the trial."""
@@ -59,6 +67,7 @@ class Trial:
     number: int
     point: SearchPoint
     decisions: tuple[SchedulingDecision, ...] = ()
+    parent: Parent | None = None  # None: the trial starts with initial weights
 
     @cached_property
     def rungs(self) -> dict[int, list[FoldTask]]:
@@ -114,6 +123,8 @@ def write_trial(search: Path, trial: Trial) -> None:
         for d in trial.decisions
     ]
     values = {"trial": trial.number, "point": trial.point, "decisions": decisions}
+    if trial.parent:
+        values["parent"] = trial.parent._asdict()
     _write(SearchPaths(search).trial(trial.number), values)
 
 
@@ -141,7 +152,8 @@ def read_trial(search: Path, number: int) -> Trial:
             )
             for each in values["decisions"]
         )
-        trial = Trial(values["trial"], dict(values["point"]), decisions)
+        parent = Parent(**values["parent"]) if "parent" in values else None
+        trial = Trial(values["trial"], dict(values["point"]), decisions, parent)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _damaged(search, number, f"{type(error).__name__}: {error}") from error
     if trial.number != number or not decisions:

@@ -70,13 +70,13 @@ class Recorder:
         figures = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
         self.journal.write(f"{where}  {figures}")
 
-    def restore_tables(self, saved: SavedTables) -> None:
-        """Take each table back to its rows in a checkpoint, on rank 0; warn of rows that were lost in its file."""
+    def restore_tables(self, saved: SavedTables, may_lack_rows: bool = False) -> None:
+        """Take each table back to its rows in a checkpoint, on rank 0; warn of rows that its file lacks, unless it may lack them."""
         if self._comm.rank != 0:
             return
         for name, table in self.tables.items():
             rows = saved.get(name, [])
-            if lost := table.restore(rows):
+            if (lost := table.restore(rows)) and not may_lack_rows:
                 self.journal.warn(
                     f"{table.path} lacked {lost} of {len(rows)} rows, as after a power failure; they were written again from "
                     "the checkpoint"
