@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 from helpers.simulated_search import Killed, made_up, search
 from helpers.training_here import attempt_here, share_store
 from helpers.training_process import StopAfter
@@ -44,10 +46,14 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     share_store(tmp_path)
-    return tmp_path
+    # As each rank does, whose sums then have one order.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(threads)
 
 
 class TrainsHere:
