@@ -204,6 +204,8 @@ def _become(request: ForkRequest, python: str) -> None:
     """Give a fork the files, folder, environment and arguments of its client, before its program runs."""
     # Without the server, no signal would reach the fork.
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    for number in STOP_SIGNALS:  # the server ignores them
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request.folder)
     os.sched_setaffinity(0, request.cores)
@@ -264,6 +266,10 @@ def run(program: str) -> None:
 
 
 if __name__ == "__main__":
+    for _number in (
+        STOP_SIGNALS
+    ):  # a scheduler may send them to all processes of a job; the forks get them by their clients
+        signal.signal(_number, signal.SIG_IGN)
     _door = socket.socket(fileno=int(sys.argv[1]))
     if request := serve(_door, Path(sys.argv[2]).parent, sys.argv[3:]):
         _become(request, sys.argv[2])

@@ -157,7 +157,7 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
         "search": f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel{here}",
         "folds": _folds(search),
         "epochs": _epochs(experiment, search, likely),
-        "jobs": _jobs(runs, cores, likely, most),
+        "jobs": _jobs(runs, cores, likely, most) + _shared_jobs(search, likely),
         "at most": f"{hours:,.4g} job hours, {', '.join(wall_hours)}, {hours * max(cores):,.4g} core hours",
         "measured": _measured(experiment, parallel, likely, run_pace),
         "budget": _budget(search),
@@ -198,6 +198,13 @@ def _jobs(runs: list[Run], cores: list[int], likely: Expected, most: Expected) -
     most_gpus = max(RunResources(run).gpus for run in runs)
     tail = f", {plural(most_gpus, 'GPU')}" if most_gpus else ""
     return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(cores)} cores{tail}"
+
+
+def _shared_jobs(search: SearchConfig, likely: Expected) -> str:
+    number = search.tasks_per_job
+    if isinstance(number, str):
+        return "; jobs of the DAG share those of about 5 minutes"
+    return f"; the DAG shares {-(-likely.jobs // min(number, search.parallel))} jobs" if number > 1 else ""
 
 
 def _measured(
