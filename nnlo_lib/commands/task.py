@@ -158,17 +158,15 @@ def run_train(options: argparse.Namespace) -> int:
 def run_trial(options: argparse.Namespace) -> int:
     """Train fold tasks one after another: each one fold of one trial up to an epoch.
 
-    It is 0 if the results were written, 75 if the ranks saved and stopped, 1 if a task can be tried again, and
-    2 if the disk is full.
+    The status is 0 with all results, 75 if the ranks saved and stopped, 1 to try again, and 2 if the disk is full.
     """
     from nnlo_lib.executors.trial_job import train_trials
     from nnlo_lib.launch.attempt import LaunchOptions
     from nnlo_lib.search.study.trial import FoldTask
 
-    if len(options.numbers) % 3:
+    if len(numbers := options.numbers) % 3:
         options.error("pass three numbers for each fold task: trial, fold and epochs")
-    each = iter(options.numbers)
-    fold_tasks = [FoldTask(*task) for task in zip(each, each, each, strict=True)]
+    fold_tasks = [FoldTask(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)]
     how = LaunchOptions(
         options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
     )

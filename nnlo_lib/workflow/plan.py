@@ -79,9 +79,9 @@ class RuleResources:
         run = self.run(wildcards)
         # Before a retry, Snakemake knows that the job has ended. At the first attempt, a lease may belong to
         # a job that an earlier Snakemake left running.
-        before = [
+        before = (
             all_attempts(each, run.parallel.ranks, ended=attempt > 1) for each in self.states(wildcards)
-        ]
+        )
         return max(memory_for_next_attempt(RunResources(run).memory_mb, each) for each in before)
 
 

@@ -93,9 +93,7 @@ class SearchPlan:
         paths = SearchPaths(self.folder)
         return RuleResources(
             lambda wildcards: self._trial_run(int(wildcards.trial)),
-            lambda wildcards: [
-                paths.fold(task.trial, task.fold).state.folder for task in self.job_tasks(wildcards)
-            ],
+            lambda w: [paths.fold(each.trial, each.fold).state.folder for each in self.job_tasks(w)],
             self._site_resources,
         )
 
@@ -108,7 +106,7 @@ class SearchPlan:
             others = one * (len(self.job_tasks(wildcards)) - 1)
             return one + (min(others, JOB_MIN) if search and search.tasks_per_job == "auto" else others)
 
-        return self.trial_resources.resources | {"runtime": runtime}
+        return {**self.trial_resources.resources, "runtime": runtime}
 
     @property
     def retraining_resources(self) -> RuleResources:
@@ -137,14 +135,9 @@ class SearchPlan:
         last = FoldTask(int(wildcards.trial), int(wildcards.fold), int(wildcards.epochs))
         return recorded_jobs(self.folder, [last]).get(last, [last])
 
-    def numbers(self, wildcards: Wildcards) -> str:
-        """Return the numbers of the fold tasks of a job for the command line."""
-        return " ".join(f"{task.trial} {task.fold} {task.epochs}" for task in self.job_tasks(wildcards))
-
-    def points(self, wildcards: Wildcards) -> str:
-        """Return the points of the trials of a job as readable text."""
-        trials = [task.trial for task in self.job_tasks(wildcards)]
-        return "; ".join(format_point(read_trial(self.folder, trial).point) for trial in trials)
+    def point(self, trial: str) -> str:
+        """Return the point of a trial as readable text."""
+        return format_point(read_trial(self.folder, int(trial)).point)
 
     def update_best(self) -> None:
         """Bring the resources and seeds of the best run up to date if the search has ended and its best is known."""
@@ -204,8 +197,6 @@ class TrialQueue:
     again.
 
     Args:
-        experiment: the experiment with the search.
-        folder: the search's folder.
         executing: returns True once Snakemake runs jobs.
         pretending: returns True if Snakemake will run no jobs (dry run or touch).
     """
@@ -267,12 +258,12 @@ class TrialQueue:
         jobs = recorded_jobs(self._folder, unfinished)
         in_jobs = {task for tasks in jobs.values() for task in tasks}
         waiting = [task for task in unfinished if task not in in_jobs]
-        if (number := search.tasks_per_job) == 1:
+        if search.tasks_per_job == 1:
             return [*jobs, *waiting]
-        if isinstance(number, str):  # auto
-            seconds = [result.seconds for result in study.results.values() if result.status == "finished"]
-            # At least two jobs at a time: the results of one are known when another one starts.
-            number = min(int(60 * JOB_MIN / (median(seconds) + 1)), study.parallel // 2) if seconds else 1
+        done = [result.seconds for result in study.results.values() if result.status == "finished"]
+        # At least two jobs at a time: the results of one are known when another one starts.
+        auto = min(int(60 * JOB_MIN / (median(done) + 1)), study.parallel // 2) if done else 1
+        number = search.tasks_per_job if isinstance(search.tasks_per_job, int) else auto
         size = max(1, min(number, study.parallel))
         few = 2 * len(in_jobs.intersection(unfinished)) < size
         starts = few or (search.order == "as_finished" and len(study.unfinished) < study.parallel)
@@ -314,9 +305,8 @@ class TrialQueue:
 
 def recorded_jobs(folder: Path, tasks: Sequence[FoldTask]) -> dict[FoldTask, list[FoldTask]]:
     """Return the fold tasks of each recorded job whose last one is one of `tasks`, by this one."""
-    paths = {task: _tasks_path(folder, task) for task in tasks}
-    records = {task: load_json(path.read_text()) for task, path in paths.items() if path.exists()}
-    return {task: [FoldTask(*numbers) for numbers in record] for task, record in records.items()}
+    paths = [(task, path) for task in tasks if (path := _tasks_path(folder, task)).exists()]
+    return {task: [FoldTask(*each) for each in load_json(path.read_text())] for task, path in paths}
 
 
 def _tasks_path(folder: Path, last: FoldTask) -> Path:

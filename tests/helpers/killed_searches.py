@@ -1,6 +1,5 @@
 """Searches with drivers killed at random times, with or without their child processes, run to the end."""
 
-import csv
 import json
 import os
 import random
@@ -154,14 +153,6 @@ class Search:
             rows = [{key: row[key] for key in row if key not in TIMINGS} for row in result["rows"]]
             found[str(path.relative_to(self._trials))] = (result["status"], rows)
         return found
-
-    @property
-    def table(self) -> list[dict[str, str]]:
-        """Rows of trials.csv, which the DAG writes, or of the record of another executor."""
-        path = self.folder / f"{self.name}.csv"
-        command = [NNLO, "task", "search-results", "--folder", self._trials.parent, "--table", path]
-        subprocess.run(command, cwd=self.folder, env=self.surroundings, timeout=PATIENCE, check=True)
-        return list(csv.DictReader(path.read_text().splitlines()))
 
     @property
     def trained_twice(self) -> list[str]:

@@ -106,12 +106,10 @@ def shared(**search):
 
 
 def tasks_of(plan, path):
-    """Return the trials of a job as its command line names them."""
+    """Return the trials of a job, and its time limit in minutes."""
     trial, fold, epochs = Path(path).parts[-3], Path(path).parts[-2][5:], Path(path).stem[7:]
     wildcards = SimpleNamespace(trial=trial, fold=fold, epochs=epochs)
-    numbers = [int(word) for word in plan.numbers(wildcards).split()]
-    assert numbers[1::3] == [0] * len(numbers[::3])
-    return numbers[::3], plan.job_resources["runtime"](wildcards)
+    return [task.trial for task in plan.job_tasks(wildcards)], plan.job_resources["runtime"](wildcards)
 
 
 def test_fold_tasks_share_jobs_and_wait_until_one_is_full(monkeypatch):

@@ -65,10 +65,13 @@ rule fold_task:
         on_preemption="exit",
     params:
         folder=SEARCH.folder,
-        tasks=SEARCH.numbers,
-        points=SEARCH.points,
+        tasks=lambda wildcards: " ".join(
+            f"{task.trial} {task.fold} {task.epochs}"
+            for task in SEARCH.job_tasks(wildcards)
+        ),
+        point=lambda wildcards: SEARCH.point(wildcards.trial),
     message:
-        "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.points}"
+        "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
     shell:
         f"{KEEP_LOG}"
         "python -P -m nnlo_lib.cli task trial {params.folder:q} {params.tasks}"
