@@ -147,26 +147,30 @@ def run_train(options: argparse.Namespace) -> int:
 @command(
     "",
     option("folder", "folder of the search: results/<experiment>/search", type=Path),
-    option("trial", "number of the trial, from 0", type=int),
-    option("fold", "number of the fold, from 0", type=int),
-    option("epochs", "last epoch to train", type=int),
+    option(
+        "numbers",
+        "number of a trial and of its fold, from 0, and the last epoch to train, of each fold task",
+        type=int,
+        nargs="+",
+    ),
     *launch_options(attempt=None),
 )
 def run_trial(options: argparse.Namespace) -> int:
-    """Train a fold task: one fold of one trial up to an epoch.
+    """Train fold tasks one after another: each one fold of one trial up to an epoch.
 
-    It is 0 if the result was written, 75 if the ranks saved and stopped, 1 if the task can be tried again, and
-    2 if the disk is full.
+    The status is 0 with all results, 75 if the ranks saved and stopped, 1 to try again, and 2 if the disk is full.
     """
-    from nnlo_lib.executors.trial_job import train_trial
+    from nnlo_lib.executors.trial_job import train_trials
     from nnlo_lib.launch.attempt import LaunchOptions
     from nnlo_lib.search.study.trial import FoldTask
 
-    fold_task = FoldTask(options.trial, options.fold, options.epochs)
+    if len(numbers := options.numbers) % 3:
+        options.error("pass three numbers for each fold task: trial, fold and epochs")
+    fold_tasks = [FoldTask(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)]
     how = LaunchOptions(
         options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
     )
-    return train_trial(options.folder, fold_task, how)
+    return train_trials(options.folder, fold_tasks, how)
 
 
 @command(

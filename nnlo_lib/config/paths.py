@@ -216,6 +216,10 @@ class SearchPaths:
         """Return the existing result files of the fold in the folder `fold`."""
         return sorted(fold.glob("epochs-*.json"))
 
+    def job_tasks(self, trial: int, fold: int, epochs: int) -> Path:
+        """Return the file with the fold tasks of a job of the DAG, of which this one is the last."""
+        return self.fold(trial, fold).folder / f"tasks-{epochs}.json"
+
     def job_record(self, trial: int, fold: int, epochs: int) -> Path:
         """Return the file with the scheduler's job of a fold task."""
         return self.fold(trial, fold).folder / f"job-{epochs}.json"

@@ -269,6 +269,9 @@ class SearchConfig(ConfigModel):
     parallel: Annotated[int, EditEffect.SEARCH_END] = Field(4, ge=1)
     """Number of trainings in parallel. If it is not written, `nnlo search` on one machine trains only as many as have
     cores of their own, unless `order` is fixed."""
+    tasks_per_job: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], EditEffect.NEXT_ATTEMPT] = 1
+    """Fold tasks that one job of the DAG trains one after another, so that it is submitted and started only once. auto: as
+    many as take 5 minutes, by the fold tasks that have ended. `parallel` counts the fold tasks of all jobs."""
     order: Literal["as_finished", "fixed"] = "as_finished"
     """Results that a proposal uses. as_finished: all available results, whose list is recorded; fixed: the results of
     all earlier trainings except the last `parallel` - 1, so that repeated searches are equal."""

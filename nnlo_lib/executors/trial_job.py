@@ -1,10 +1,13 @@
-"""Training of one fold task, and its result, unless the training was stopped or can be retried."""
+"""Training of the fold tasks of a job, and their results, unless a training was stopped or can be retried."""
 
 import json
 import os
 import shutil
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +19,78 @@ from nnlo_lib.checkpoint.checkpoint_manifest import (
 )
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.experiment import RunResources
-from nnlo_lib.config.paths import SearchPaths, StatePaths, store_of
+from nnlo_lib.config.paths import RunPaths, SearchPaths, StatePaths, store_of
 from nnlo_lib.core.atomic_file import fsync_folder
-from nnlo_lib.core.errors import STOPPED_REASONS, TRANSIENT_REASONS, UserError
+from nnlo_lib.core.errors import EXIT_USER_ERROR, STOPPED_REASONS, TRANSIENT_REASONS, UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.executors.gpu_slots import reserve_gpus
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.launch.fork_server import can_fork, start_fork_server
+from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.search.study.storage import fold_task_run, read_config, trial_run
 from nnlo_lib.search.study.trial import FoldTask, Result, Status, drop_checkpoints, read_result, read_trial
 from nnlo_lib.state import attempts
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.train.task import Task
 
+logger = get_logger(__name__)
+
 AttemptFunction = Callable[[Task, LaunchOptions], AttemptOutcome]
+IMPORTED = ["torch", "h5py", "mpi4py", "nnlo_lib.train.rank"]  # of the ranks of a job with several fold tasks
 
 
-def train_trial(folder: Path, fold_task: FoldTask, launch_options: LaunchOptions) -> int:
+def train_trials(folder: Path, fold_tasks: Sequence[FoldTask], options: LaunchOptions) -> int:
+    """Train the fold tasks of a job one after another; return its exit status, that of the first without a result.
+
+    The result of the last one is the output of the job. It is trained only if all others have results, so that a job without its
+    output starts again and continues. A stop ends the job; nothing else keeps a fold task from its training.
+    """
+    if len(fold_tasks) == 1:
+        return train_trial(folder, fold_tasks[0], options)
+    experiment, begun, failed = read_config(folder), time.monotonic(), 0
+    signals = SignalRecorder()
+    runs = [fold_task_run(experiment, folder, each) for each in fold_tasks]
+    is_fork = Path(sys.executable).with_name("socket").exists()  # of a workflow on this machine
+    if not is_fork and can_fork(experiment) and all(RunResources(run).nodes == 1 for run in runs):
+        sys.executable = str(start_fork_server(IMPORTED) / "python")  # imports torch once for all ranks
+
+    def attempt(task: Task, options: LaunchOptions) -> AttemptOutcome:
+        outcome = AttemptOutcome("preempted") if signals.first else train_task(task, options)
+        signals.first = signals.first or outcome.signal or ""  # one that came as a training ended
+        return outcome
+
+    for fold_task in fold_tasks:
+        if signals.first:
+            failed = EXIT_PREEMPTED
+        if failed == EXIT_PREEMPTED or (failed and fold_task == fold_tasks[-1]):
+            break
+        name, minutes = f"trial {fold_task.trial}, fold {fold_task.fold}", options.time_limit_minutes
+        log = RunPaths(fold_task.run_folder(folder)).trial_log
+        logger.info(f"{name} to epoch {fold_task.epochs}: see {log}")
+        left = minutes and max(1.0, minutes - (time.monotonic() - begun) / 60)
+        try:
+            with redirect_output(log):
+                status = train_trial(folder, fold_task, replace(options, time_limit_minutes=left), attempt)
+        except UserError as error:
+            logger.error(f"{name}: {error}")
+            status = EXIT_USER_ERROR
+        if status:
+            logger.warning(f"{name}: no result yet (status {status}); the job continues when it starts again")
+        failed = status if status == EXIT_PREEMPTED else failed or status
+    signals.restore()
+    return failed
+
+
+def train_trial(
+    folder: Path, fold_task: FoldTask, options: LaunchOptions, make_attempt: AttemptFunction = train_task
+) -> int:
     """Train a fold task in this process once GPUs are free; return the exit status, 75 if a stop signal arrived before."""
     experiment = read_config(folder)
     with reserve_gpus(fold_task_run(experiment, folder, fold_task)) as has_gpus:
-        return train_fold_task(experiment, folder, fold_task, launch_options) if has_gpus else EXIT_PREEMPTED
+        if not has_gpus:
+            return EXIT_PREEMPTED
+        return train_fold_task(experiment, folder, fold_task, options, make_attempt)
 
 
 def train_fold_task(
@@ -188,3 +243,24 @@ def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
         "interrupted": sum(each.seconds for each in earlier),
         "earlier": tuple(each.span for each in earlier),
     }
+
+
+@contextmanager
+def redirect_output(path: Path) -> Iterator[None]:
+    """Append the output of this process to a file; leave it unchanged if the file cannot be opened."""
+    # File descriptors instead of `sys.stdout`, because C libraries write to them directly.
+    before = [(stream, os.dup(stream)) for stream in (1, 2)]
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            for stream, _ in before:
+                os.dup2(file.fileno(), stream)
+    try:
+        yield
+    finally:
+        # Buffered text belongs to the file, so it is flushed before the descriptors change.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for stream, kept in before:
+            os.dup2(kept, stream)
+            os.close(kept)

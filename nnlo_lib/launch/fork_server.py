@@ -32,8 +32,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import interpreter_folder
 from nnlo_lib.launch import fork_client
 
-# Programs that the launcher looks for in the folder of its interpreter.
-LAUNCHERS = ("mpiexec", "hydra_pmi_proxy")
+LAUNCHERS = ("mpiexec", "hydra_pmi_proxy")  # the launcher looks for them in the folder of its interpreter
 IMPORTED = [
     "torch", "h5py", "mpi4py", "nnlo_lib.train.rank",
     "nnlo_lib.train.evaluation.evaluate", "nnlo_lib.comm.simulated.communicator", "nnlo_lib.workflow.single_run",
@@ -202,9 +201,9 @@ class ForkServer:
 
 def _become(request: ForkRequest, python: str) -> None:
     """Give a fork the files, folder, environment and arguments of its client, before its program runs."""
-    # Without the server, no signal would reach the fork.
-    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)  # no other signal would reach the fork then
+    for number in STOP_SIGNALS:  # the server ignores them
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.chdir(request.folder)
     os.sched_setaffinity(0, request.cores)
     os.environ.clear()
@@ -264,7 +263,10 @@ def run(program: str) -> None:
 
 
 if __name__ == "__main__":
-    _door = socket.socket(fileno=int(sys.argv[1]))
-    if request := serve(_door, Path(sys.argv[2]).parent, sys.argv[3:]):
+    for _number in (
+        STOP_SIGNALS
+    ):  # a scheduler sends them to all processes of a job; the clients forward them to the forks
+        signal.signal(_number, signal.SIG_IGN)
+    if request := serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]).parent, sys.argv[3:]):
         _become(request, sys.argv[2])
         run(request.words[0])

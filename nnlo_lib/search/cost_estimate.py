@@ -156,7 +156,7 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
     hours, seeds = most.jobs * longest_min / 60, len(experiment.seeds)
     wall_hours = [f"{hours / min(each, most.jobs):,.4g} h with {each} in parallel" for each in parallel]
     here = f", {parallel[-1]} by `nnlo search` on this machine" if len(parallel) > 1 else ""
-    retrained = f"the best trial is retrained once for each of {seeds} seeds"
+    here += f", {search.tasks_per_job} per job of the DAG" if search.tasks_per_job != 1 else ""
     rows = {
         "search": f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel{here}",
         "folds": _folds(search),
@@ -165,7 +165,7 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
         "at most": f"{hours:,.4g} job hours, {', '.join(wall_hours)}, {hours * max(cores):,.4g} core hours",
         "measured": _measured(experiment, parallel, likely, run_pace),
         "budget": _budget(search),
-        "then": f"{retrained}: at most {seeds * longest_min / 60:,.4g} h",
+        "then": f"the best trial is retrained once for each of {seeds} seeds: at most {seeds * longest_min / 60:,.4g} h",
     }
     yield from table_lines([(name, text) for name, text in rows.items() if text], left=(0, 1))
 

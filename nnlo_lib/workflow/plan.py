@@ -48,7 +48,7 @@ class RuleResources:
     """The `threads` and `resources` of a rule that trains."""
 
     run: Callable[[Wildcards], Run]  # raises FileNotFoundError if the run of a job is not known yet
-    state: Callable[[Wildcards], Path]
+    states: Callable[[Wildcards], list[Path]]  # state folders of the trainings of a job
     site_names: tuple[str, ...]  # of the site resources that the rule sets
 
     def threads(self, wildcards: Wildcards) -> int:
@@ -79,8 +79,10 @@ class RuleResources:
         run = self.run(wildcards)
         # Before a retry, Snakemake knows that the job has ended. At the first attempt, a lease may belong to
         # a job that an earlier Snakemake left running.
-        before = all_attempts(self.state(wildcards), run.parallel.ranks, ended=attempt > 1)
-        return memory_for_next_attempt(RunResources(run).memory_mb, before)
+        before = (
+            all_attempts(each, run.parallel.ranks, ended=attempt > 1) for each in self.states(wildcards)
+        )
+        return max(memory_for_next_attempt(RunResources(run).memory_mb, each) for each in before)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Plan:
         paths = ExperimentPaths(self.experiment.name)
         return RuleResources(
             lambda wildcards: self.run(wildcards.run),
-            lambda wildcards: RunPaths(paths.run_folder(wildcards.run) / wildcards.job).state.folder,
+            lambda wildcards: [RunPaths(paths.run_folder(wildcards.run) / wildcards.job).state.folder],
             site_resources_of(list(self.runs.values())),
         )
 

@@ -5,18 +5,21 @@ The search decides on fold tasks when Snakemake requests files.
 
 import atexit
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, wraps
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, SearchPaths
-from nnlo_lib.core.atomic_file import write_settings
+from nnlo_lib.core.atomic_file import atomic_write, load_json, write_settings
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.search.study.storage import (
+    fold_task_run,
     format_point,
     freeze_or_verify_settings,
     load_study,
@@ -33,6 +36,7 @@ from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.freshness import search_status
 from nnlo_lib.workflow.plan import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
 
+JOB_MIN = 5  # of `tasks_per_job: auto`; the start of a job takes some seconds
 SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resources.account")
 Predicate = Callable[[], bool]
 Returned = TypeVar("Returned")
@@ -89,9 +93,20 @@ class SearchPlan:
         paths = SearchPaths(self.folder)
         return RuleResources(
             lambda wildcards: self._trial_run(int(wildcards.trial)),
-            lambda wildcards: paths.fold(int(wildcards.trial), int(wildcards.fold)).state.folder,
+            lambda w: [paths.fold(each.trial, each.fold).state.folder for each in self.job_tasks(w)],
             self._site_resources,
         )
+
+    @property
+    def job_resources(self) -> dict[str, Any]:
+        """Resources of a job, with the time limits of all its fold tasks; `auto`: with that of one, and the expected time of the others."""
+
+        def runtime(wildcards: Wildcards) -> int:
+            one, search = self._trial_run(int(wildcards.trial)).resources.runtime, self.experiment.search
+            others = one * (len(self.job_tasks(wildcards)) - 1)
+            return one + (min(others, JOB_MIN) if search and search.tasks_per_job == "auto" else others)
+
+        return {**self.trial_resources.resources, "runtime": runtime}
 
     @property
     def retraining_resources(self) -> RuleResources:
@@ -99,7 +114,7 @@ class SearchPlan:
         paths = ExperimentPaths(self.experiment.name)
         return RuleResources(
             self._best_run,
-            lambda wildcards: paths.job(JobSpec(run=BEST_RUN, seed=int(wildcards.seed))).state.folder,
+            lambda wildcards: [paths.job(JobSpec(run=BEST_RUN, seed=int(wildcards.seed))).state.folder],
             self._site_resources,
         )
 
@@ -114,6 +129,11 @@ class SearchPlan:
     def input_files(self) -> list[str]:
         """User's files that any trial may use."""
         return search_files(self.experiment)
+
+    def job_tasks(self, wildcards: Wildcards) -> list[FoldTask]:
+        """Return the fold tasks of a job; the last one has its output."""
+        last = FoldTask(int(wildcards.trial), int(wildcards.fold), int(wildcards.epochs))
+        return recorded_jobs(self.folder, [last]).get(last, [last])
 
     def point(self, trial: str) -> str:
         """Return the point of a trial as readable text."""
@@ -177,8 +197,6 @@ class TrialQueue:
     again.
 
     Args:
-        experiment: the experiment with the search.
-        folder: the search's folder.
         executing: returns True once Snakemake runs jobs.
         pretending: returns True if Snakemake will run no jobs (dry run or touch).
     """
@@ -191,7 +209,7 @@ class TrialQueue:
         self._experiment, self._folder = experiment, folder
         self._executing, self._pretending = executing, pretending
         self._lease = Lease(SearchPaths(folder).state.folder)
-        self._fold_tasks: dict[FoldTask, str] = {}
+        self._fold_tasks: dict[FoldTask, str] = {}  # the last one of each job
         # No number of results equals this, so `consume` is called at least once.
         self._known = -1
         self._ended = False
@@ -217,7 +235,7 @@ class TrialQueue:
         return [*self._fold_tasks.values(), *last]
 
     def _next(self) -> list[FoldTask]:
-        """Make all decisions that are possible now; return the fold tasks to train."""
+        """Make all decisions that are possible now; return the last fold task of each job to run."""
         study = self._study
         if self._lease.lost.is_set():
             raise UserError(
@@ -230,7 +248,39 @@ class TrialQueue:
         self._known, self._ended = len(study.results), not study.unfinished
         if self._ended:
             study.drop_checkpoints()
-        return [decision.task for decision in study.unfinished[: study.parallel]]
+        return self._share_jobs([decision.task for decision in study.unfinished[: study.parallel]])
+
+    def _share_jobs(self, unfinished: Sequence[FoldTask]) -> list[FoldTask]:
+        """Put fold tasks without a job into jobs, with others of equal resources; return the last fold task of each job.
+
+        A fold task waits until its job is full, unless few fold tasks are being trained, or no more are decided for now.
+        """
+        study, search = self._study, self._experiment.search
+        assert search is not None
+        jobs = recorded_jobs(self._folder, unfinished)
+        in_jobs = {task for tasks in jobs.values() for task in tasks}
+        waiting = [task for task in unfinished if task not in in_jobs]
+        if search.tasks_per_job == 1:
+            return [*jobs, *waiting]
+        done = [result.seconds for result in study.results.values() if result.status == "finished"]
+        # At least two jobs at a time: the results of one are known when another one starts.
+        auto = min(int(60 * JOB_MIN / (median(done) + 1)), study.parallel // 2) if done else 1
+        number = search.tasks_per_job if isinstance(search.tasks_per_job, int) else auto
+        size = max(1, min(number, study.parallel))
+        few = 2 * len(in_jobs.intersection(unfinished)) < size
+        starts = few or (search.order == "as_finished" and len(study.unfinished) < study.parallel)
+        alike: dict[str, list[FoldTask]] = defaultdict(list)
+        for task in waiting:
+            run = fold_task_run(self._experiment, self._folder, task)
+            alike[f"{run.resources} {run.parallel}"].append(task)
+        for tasks in alike.values():
+            for job in (tasks[start : start + size] for start in range(0, len(tasks), size)):
+                if starts or len(job) == size:
+                    jobs[job[-1]] = job
+                    # On disk before the job starts: the next Snakemake takes over a job that does the same.
+                    with atomic_write(_tasks_path(self._folder, job[-1])) as part:
+                        part.write_text(json.dumps([[each.trial, each.fold, each.epochs] for each in job]))
+        return list(jobs)
 
     def _begun_before(self) -> list[FoldTask]:
         if SearchPaths(self._folder).settings.exists() and may_start_again(self._folder, self._experiment):
@@ -238,7 +288,12 @@ class TrialQueue:
         decisions = decisions_in_order(read_trials(self._folder))
         assert self._experiment.search is not None
         unfinished = [d.task for d in decisions if read_result(self._folder, d.task) is None]
-        return unfinished[: self._experiment.search.parallel]
+        jobs = recorded_jobs(self._folder, unfinished)
+        in_jobs = {task for tasks in jobs.values() for task in tasks}
+        # The first decisions of the next start put these into jobs, if they share jobs.
+        shown = self._pretending() or self._experiment.search.tasks_per_job == 1
+        begun = unfinished[: self._experiment.search.parallel]
+        return [task for task in begun if task in jobs or (shown and task not in in_jobs)]
 
     @cached_property
     def _study(self) -> Study:
@@ -248,3 +303,13 @@ class TrialQueue:
         experiment = freeze_or_verify_settings(self._folder, self._experiment)
         write_config(experiment)
         return Study.of(self._folder, experiment)
+
+
+def recorded_jobs(folder: Path, tasks: Sequence[FoldTask]) -> dict[FoldTask, list[FoldTask]]:
+    """Return the fold tasks of each recorded job whose last one is one of `tasks`, by this one."""
+    paths = [(task, path) for task in tasks if (path := _tasks_path(folder, task)).exists()]
+    return {task: [FoldTask(*each) for each in load_json(path.read_text())] for task, path in paths}
+
+
+def _tasks_path(folder: Path, last: FoldTask) -> Path:
+    return SearchPaths(folder).job_tasks(last.trial, last.fold, last.epochs)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.killed_searches import SETTINGS, WITHOUT_SLURM, Search, kills
+from helpers.killed_searches import SETTINGS, WITHOUT_SLURM, Kill, Search, kills
 from helpers.training_process import processes_of, wait
 
+EPOCHS_OF_TASK = SETTINGS["train"]["epochs"]
 SMALL = SETTINGS | {"search": SETTINGS["search"] | {"trials": 3}}
 
 
@@ -38,6 +39,23 @@ def test_a_killed_search_ends_as_the_undisturbed_one(executor: str, undisturbed:
     assert search.trials == undisturbed.trials
     assert search.results == undisturbed.results
     assert not search.trained_twice
+
+
+@pytest.mark.real
+def test_a_job_of_several_fold_tasks_that_is_killed_in_the_middle_continues(undisturbed: Search) -> None:
+    settings = SMALL | {"search": SMALL["search"] | {"tasks_per_job": 3}}
+    search = Search(undisturbed.folder, "shared", "dag", settings).prepare()
+    # The first job has two fold tasks (`parallel`): the first one has ended, and the second has begun.
+    assert search.run(Kill(EPOCHS_OF_TASK + 1, 0.0, whole=True)) == 1
+    assert search.trials == undisturbed.trials
+    assert search.results == undisturbed.results
+    assert not search.trained_twice
+    assert [each["reason"] for each in search.attempts].count("finished") == 3
+    jobs = [
+        json.loads(path.read_text())
+        for path in search.folder.glob("results/shared/search/trials/*/fold-0/tasks-8.json")
+    ]
+    assert sorted(jobs) == [[[0, 0, 8], [1, 0, 8]], [[2, 0, 8]]]
 
 
 @pytest.mark.exhaustive

@@ -1,5 +1,7 @@
-"""Result of a fold task before training: the model cannot be built, is too large, or its data are missing."""
+"""Result of a fold task before training: the model cannot be built, is too large, or its data are missing; jobs of several fold tasks."""
 
+import os
+import signal
 import time
 from dataclasses import replace
 
@@ -11,6 +13,7 @@ from helpers.synthetic_store import handmade
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import timestamp
+from nnlo_lib.executors import trial_job
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import LaunchOptions, ended_attempt
 from nnlo_lib.launch.attempt_recovery import record_attempt
@@ -118,3 +121,70 @@ def test_a_fold_task_whose_attempts_cannot_be_recorded_is_not_tried_for_ever(fol
 
     _, result = fold_task("pass", make_attempt=is_killed)
     assert (result.status, len(made)) == ("failed", 1)
+
+
+JOB = [FoldTask(trial, 0, 10) for trial in range(3)]
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Return a function that runs a job of three fold tasks whose ends are given, and returns its status and the trained tasks.
+
+    An end is the exit status, an exception, or the signal that arrives as the training ends.
+    """
+    monkeypatch.setenv("NNLO_NO_FORK", "1")
+    experiment = Experiment.model_validate({"search": {"space": {"train.batch_size": [8]}}})
+    (tmp_path / "config.json").write_text(experiment.model_dump_json())
+    for each in JOB:
+        write_trial(
+            tmp_path,
+            Trial(each.trial, {"train.batch_size": 8}, (SchedulingDecision(each.trial, each, ()),)),
+        )
+
+    def done(*ends, minutes=None):
+        trained, limits = [], []
+
+        def train(folder, fold_task, options, make_attempt):
+            trained.append(fold_task.trial)
+            limits.append(options.time_limit_minutes)
+            os.write(1, f"output of {fold_task.trial}\n".encode())
+            end = ends[fold_task.trial]
+            if isinstance(end, Exception):
+                raise end
+            signaled = end if isinstance(end, str) else ""
+            monkeypatch.setattr(trial_job, "train_task", lambda *_: AttemptOutcome("finished", "", signaled))
+            make_attempt(None, options)
+            return 0 if signaled else end
+
+        monkeypatch.setattr(trial_job, "train_trial", train)
+        options = LaunchOptions(time_limit_minutes=minutes)
+        return trial_job.train_trials(tmp_path, JOB, options), trained, limits
+
+    return done
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "trained"),
+    [
+        ((0, 0, 0), 0, [0, 1, 2]),
+        # The last one, whose result ends the job for Snakemake, waits for the one that can be tried again.
+        ((0, 1, 0), 1, [0, 1]),
+        ((UserError("no disk"), 0, 0), 2, [0, 1]),
+        ((0, 75, 0), 75, [0, 1]),
+        ((1, 75, 0), 75, [0, 1]),
+        (("SIGTERM", 0, 0), 75, [0]),
+        ((0, 0, "SIGTERM"), 0, [0, 1, 2]),
+    ],
+)
+def test_a_job_trains_its_last_fold_task_after_the_results_of_all_others(job, ends, status, trained):
+    before = signal.getsignal(signal.SIGTERM)
+    assert job(*ends)[:2] == (status, trained)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_each_fold_task_of_a_job_has_its_log_and_the_time_that_is_left(job, tmp_path, monkeypatch):
+    seconds = iter([0.0, 60.0, 300.0, 1000.0])
+    monkeypatch.setattr(trial_job.time, "monotonic", lambda: next(seconds))
+    assert job(0, 0, 0, minutes=10.0)[2] == [9.0, 5.0, 1.0]
+    for each in JOB:
+        assert (each.run_folder(tmp_path) / "trial.log").read_text() == f"output of {each.trial}\n"

@@ -90,6 +90,92 @@ def test_a_dry_run_decides_nothing_and_lists_the_fold_tasks_that_were_begun():
     ] == files
 
 
+def shared(**search):
+    """Return a search whose jobs train up to three of six fold tasks, and a function that starts a Snakemake of it."""
+    settings = {
+        "tasks_per_job": 3, "parallel": 6, "trials": 8, "folds": {"k": 1}, "method": {"name": "sobol"},
+        "space": {"train.optimizer.lr": {"log_uniform": [1e-3, 1.0]}},
+    } | search  # fmt: skip
+
+    def start():
+        snakemake = Snakemake(**settings)
+        snakemake.executes = True
+        return snakemake
+
+    return experiment(**settings), start
+
+
+def tasks_of(plan, path):
+    """Return the trials of a job, and its time limit in minutes."""
+    trial, fold, epochs = Path(path).parts[-3], Path(path).parts[-2][5:], Path(path).stem[7:]
+    wildcards = SimpleNamespace(trial=trial, fold=fold, epochs=epochs)
+    return [task.trial for task in plan.job_tasks(wildcards)], plan.job_resources["runtime"](wildcards)
+
+
+def test_fold_tasks_share_jobs_and_wait_until_one_is_full(monkeypatch):
+    settings, start = shared()
+    plan, snakemake, epochs = SearchPlan.of(settings, True), start(), settings.train.epochs
+    each = [FoldTask(trial, 0, epochs) for trial in range(8)]
+    jobs = snakemake.ask()
+    assert jobs == paths(each[2], each[5])
+    assert [tasks_of(plan, job) for job in jobs] == [([0, 1, 2], 27), ([3, 4, 5], 27)]
+    end(each[0], each[3])
+    assert snakemake.ask() == jobs, "trials 6 and 7 wait for a third one"
+    dry = start()
+    dry.pretends = True
+    assert dry.agenda.consume(None) == [*jobs, *paths(each[6], each[7])]
+    before = start()
+    before.executes = False
+    assert before.agenda.consume(None) == jobs, "before its jobs run, the next Snakemake knows these"
+    snakemake.agenda._lease.release()
+    snakemake = start()
+    assert snakemake.ask() == jobs, "the next Snakemake starts the same jobs"
+    assert [tasks_of(plan, job)[0] for job in jobs] == [[0, 1, 2], [3, 4, 5]]
+    end(each[1])
+    assert snakemake.ask() == [*jobs, *paths(each[7])], "no trial is left that could fill the job"
+    assert tasks_of(plan, paths(each[7])[0]) == ([6, 7], 18)
+    end(each[2], each[4], each[5], each[6], each[7])
+    assert snakemake.ask()[-1] == str(FOLDER / "config.json")
+
+
+def test_decisions_do_not_depend_on_the_fold_tasks_of_a_job(tmp_path, monkeypatch):
+    found = []
+    for number in (1, 3, "auto"):
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        snakemake = shared(tasks_per_job=number, order="fixed", method={"name": "forest", "initial": 2})[1]()
+        while not snakemake.agenda.finished:
+            snakemake.ask()
+            decided = [decision.task for trial in read_trials(FOLDER) for decision in trial.decisions]
+            end(*(task for task in decided if not task.result_path(FOLDER).exists()))
+        found.append([path.read_bytes() for path in sorted((FOLDER / "trials").glob("*.json"))])
+        assert len(found[-1]) == 8
+    assert found[0] == found[1] == found[2]
+
+
+def test_fold_tasks_of_different_resources_share_no_job():
+    settings, start = shared(
+        space={"parallel.ranks": [1, 2]}, trials=None, parallel=2, method={"name": "grid"}
+    )
+    jobs = start().ask()
+    assert len(jobs) == 2
+    assert sorted(tasks_of(SearchPlan.of(settings, True), job)[0] for job in jobs) == [[0], [1]]
+
+
+def test_jobs_of_auto_take_five_minutes_as_measured():
+    settings, start = shared(tasks_per_job="auto", trials=30, parallel=8)
+    plan, snakemake, epochs = SearchPlan.of(settings, True), start(), settings.train.epochs
+    each = [FoldTask(trial, 0, epochs) for trial in range(30)]
+    assert snakemake.ask() == paths(*each[:8]), "nothing is measured yet"
+    for task in each[:8]:
+        row = {"epoch": 1, "val_loss": 1.0, "seconds": 1.0}
+        Result(task, "finished", (row,), started=0.0, ended=99.0).write(FOLDER)
+    jobs = snakemake.ask()[8:]
+    assert jobs == paths(each[10], each[13], each[15])
+    # The limit of one training and five minutes for the others.
+    assert [tasks_of(plan, job) for job in jobs] == [([8, 9, 10], 14), ([11, 12, 13], 14), ([14, 15], 14)]
+
+
 def test_a_second_queue_continues_what_the_first_began_and_only_one_decides(capsys, monkeypatch):
     monkeypatch.setattr("nnlo_lib.workflow.search_plan.Lease", partial(Lease, beat=0.1))
     first, second = Snakemake(), Snakemake()

@@ -42,7 +42,8 @@ if not SEARCH.has_ended:
             "cp {params.config:q} {output:q} 2>&1 | tee -i {log:q}"
 
 
-# Train one fold of one trial up to an epoch. With `update`, Snakemake keeps existing results and does not repeat them.
+# Train one fold of one trial up to an epoch; before it, the other fold tasks of the same job (search.tasks_per_job). With
+# `update`, Snakemake keeps existing results and does not repeat them.
 rule fold_task:
     input:
         manifest=ancient(PLAN.base_manifest),
@@ -57,19 +58,23 @@ rule fold_task:
         "../envs/nnlo.yaml"
     threads: SEARCH.trial_resources.threads
     resources:
-        **SEARCH.trial_resources.resources,
+        **SEARCH.job_resources,
         # Empty because the Slurm plugin rejects `mpi` for one rank; present because the plugin then adds no srun.
         mpi="",
         launcher="mpiexec",
         on_preemption="exit",
     params:
         folder=SEARCH.folder,
+        tasks=lambda wildcards: " ".join(
+            f"{task.trial} {task.fold} {task.epochs}"
+            for task in SEARCH.job_tasks(wildcards)
+        ),
         point=lambda wildcards: SEARCH.point(wildcards.trial),
     message:
         "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
     shell:
         f"{KEEP_LOG}"
-        "python -P -m nnlo_lib.cli task trial {params.folder:q} {wildcards.trial:q} {wildcards.fold:q} {wildcards.epochs:q}"
+        "python -P -m nnlo_lib.cli task trial {params.folder:q} {params.tasks}"
         " --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
         " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q} 2>&1 | tee -ia {log:q} {log:q}.all"
 

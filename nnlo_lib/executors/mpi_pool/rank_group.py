@@ -1,12 +1,8 @@
 """Rank group: its ranks train together, one task after the other, and keep no state between tasks; when they stop."""
 
 import gc
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
 from threading import Event
 
 import torch
@@ -22,6 +18,7 @@ from nnlo_lib.executors.mpi_pool.world import (
     STOP_TAG,
     PoolWorld,
 )
+from nnlo_lib.executors.trial_job import redirect_output
 from nnlo_lib.train.rank import reduction_mode, train_rank
 from nnlo_lib.train.rank_process import StopFlag, register_rank, report_end, report_failure
 from nnlo_lib.train.task import Task
@@ -136,24 +133,3 @@ class RankGroup:
             if self._world.messenger.has_message(MPI.ANY_SOURCE, self._number)
             else ""
         )
-
-
-@contextmanager
-def redirect_output(path: Path) -> Iterator[None]:
-    """Append the output of this process to a file; leave it unchanged if the file cannot be opened."""
-    # File descriptors instead of `sys.stdout`, because C libraries write to them directly.
-    before = [(stream, os.dup(stream)) for stream in (1, 2)]
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            for stream, _ in before:
-                os.dup2(file.fileno(), stream)
-    try:
-        yield
-    finally:
-        # Buffered text belongs to the file, so it is flushed before the descriptors change.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for stream, kept in before:
-            os.dup2(kept, stream)
-            os.close(kept)

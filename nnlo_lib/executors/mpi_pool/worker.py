@@ -23,7 +23,7 @@ from nnlo_lib.core.process import GPU_SUBSET, visible_gpus
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.executors.gpu_slots import choose_gpus
-from nnlo_lib.executors.mpi_pool.rank_group import PoolStopFlag, RankGroup, redirect_output
+from nnlo_lib.executors.mpi_pool.rank_group import PoolStopFlag, RankGroup
 from nnlo_lib.executors.mpi_pool.world import (
     ASSIGN_TAG,
     COORDINATOR_RANK,
@@ -32,7 +32,7 @@ from nnlo_lib.executors.mpi_pool.world import (
     TRAIN_TAG,
     PoolWorld,
 )
-from nnlo_lib.executors.trial_job import train_fold_task
+from nnlo_lib.executors.trial_job import redirect_output, train_fold_task
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
 from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
 from nnlo_lib.launch.launcher import clear_previous_attempt
