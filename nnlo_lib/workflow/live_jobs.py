@@ -90,8 +90,7 @@ class LiveJobs:
             )
         self.folder, self._list_jobs, self._files = folder.absolute(), list_jobs, files or LiveFiles()
         self._jobs: Jobs | None = None
-        # Fold tasks with a result, and the content of their trial's file: a new decision on the trial replaces it.
-        self._ended: dict[Path, tuple[Any, LiveJob]] = {}
+        self._ended = dict[Path, tuple[Any, LiveJob]]()  # with the content of the trial's file
         self._asker, self._asked_at = ThreadPoolExecutor(1), -float("inf")
         self._answer: Future[Jobs | None] | None = None
 

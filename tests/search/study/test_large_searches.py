@@ -1,4 +1,4 @@
-"""What a search of thousands of trials keeps from one decision to the next equals what its files give anew."""
+"""What a search of thousands of trials keeps from one decision to the next equals what its files give."""
 
 import json
 from pathlib import Path
