@@ -143,7 +143,7 @@ def test_decisions_do_not_depend_on_the_fold_tasks_of_a_job(tmp_path, monkeypatc
     for number in (1, 3, "auto"):
         (tmp_path / str(number)).mkdir()
         monkeypatch.chdir(tmp_path / str(number))
-        snakemake = shared(tasks_per_job=number, order="fixed", method={"name": "forest", "initial": 2})[1]()
+        snakemake = shared(tasks_per_job=number, order="fixed", method={"name": "auto", "initial": 2})[1]()
         while not snakemake.agenda.finished:
             snakemake.ask()
             decided = [decision.task for trial in read_trials(FOLDER) for decision in trial.decisions]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,15 @@ STARTS, NEIGHBORS, ROUNDS = 8, 50, 3
 STEPS = (0.2, 0.06, 0.02)  # standard deviations of moves, as shares of a range
 WIDE_STEPS = (0.3, 0.1, 0.03, 0.01)  # near the best known points
 PROPOSED = 100  # candidates to propose, because earlier trials may have the first ones
+
+
+class _Model(NamedTuple):
+    """A process of the known values: their coordinates and warped values, the best first, and the rows of the best."""
+
+    process: GaussianProcess
+    known: Array
+    values: Array
+    best_rows: Array
 
 
 @dataclass(frozen=True)
@@ -65,39 +74,43 @@ class BayesianSampler(Sampler):
 
     def _promising(self, number: int, observed: Observations, random: np.random.Generator) -> Array:
         """Return (n, keys) rows by decreasing expected improvement."""
-        raw = np.array([value for _, value in observed.evaluated])
-        chosen = _best_and_spread(raw, KNOWN)
-        rows = self._rows([observed.evaluated[each][0] for each in chosen])
-        values = _warped(number, raw[chosen])  # the best first
-        process, best = self._model(rows, values, observed.pending)
+        # Trials that are proposed one after another without a new value share two models.
+        if number % 2 not in observed.memo:
+            observed.memo[number % 2] = self._fit(number, observed.evaluated)
+        model: _Model = observed.memo[number % 2]
+        process, best = self._with_pending(model, observed.pending)
 
         def improvement(rows: Array) -> Array:
             return log_expected_improvement(*process.predict(self.space.coordinates(rows)), best)
 
         if self.space.size is not None and self.space.size <= MAX_ENUMERATED:
             return self._every_row[np.argsort(-improvement(self._every_row), kind="stable")]
-        scattered = random.random((SCATTERED, rows.shape[1]))
-        near = _neighbors(rows[:STARTS], WIDE_STEPS, random)
+        scattered = random.random((SCATTERED, len(self.space.scales)))
+        near = _neighbors(model.best_rows, WIDE_STEPS, random)
         return local_search(improvement, np.concatenate([scattered, near]), random)[:PROPOSED]
 
-    def _model(
-        self, rows: Array, values: Array, pending: Sequence[SearchPoint]
-    ) -> tuple[GaussianProcess, float]:
-        """Return the process, with the pending points at their predicted values, and its smallest prediction at them all."""
+    def _fit(self, number: int, evaluated: Sequence[tuple[SearchPoint, float]]) -> "_Model":
+        raw = np.array([value for _, value in evaluated])
+        chosen = _best_and_spread(raw, KNOWN)
+        rows, values = self._rows([evaluated[each][0] for each in chosen]), _warped(number, raw[chosen])
         known, fitted = self.space.coordinates(rows), _best_and_spread(values, FITTED)
         process = GaussianProcess(self.space.columns, known[fitted], values[fitted])
-        process.condition(known, values)
+        return _Model(process.conditioned(known, values), known, values, rows[:STARTS])
+
+    def _with_pending(self, model: "_Model", pending: Sequence[SearchPoint]) -> tuple[GaussianProcess, float]:
+        """Return the process with the pending points at their predicted values, and its smallest prediction at all points."""
         # Predicted instead of observed: noise makes the best observation better than the point is.
-        best = process.predict(known)[0].min()
-        if pending:
-            coordinates = self.space.coordinates(self._rows(pending))
-            predicted = process.predict(coordinates)[0]
-            near = np.argsort(predicted, kind="stable")[:PENDING]
-            process.condition(
-                np.concatenate([known, coordinates[near]]), np.concatenate([values, predicted[near]])
-            )
-            best = min(best, predicted.min())
-        return process, float(best)
+        best = float(model.process.predict(model.known)[0].min())
+        if not pending:
+            return model.process, best
+        coordinates = self.space.coordinates(self._rows(pending))
+        predicted = model.process.predict(coordinates)[0]
+        near = np.argsort(predicted, kind="stable")[:PENDING]
+        known, values = (
+            np.concatenate(pair)
+            for pair in ((model.known, coordinates[near]), (model.values, predicted[near]))
+        )
+        return model.process.conditioned(known, values), min(best, float(predicted.min()))
 
     def _rows(self, points: Sequence[SearchPoint]) -> Array:
         return np.array([self.space.unit_row(point) for point in points])

@@ -6,6 +6,7 @@ few points.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +41,15 @@ class GaussianProcess:
             np.stack([_squared_distances(coordinates[:, key], coordinates[:, key]) for key in keys], axis=-1),
             values,
         )
-        self.condition(coordinates, values)
+        self._set_known(coordinates, values)
 
-    def condition(self, coordinates: Array, values: Array) -> None:
-        """Set the known values; the hyperparameters stay."""
+    def conditioned(self, coordinates: Array, values: Array) -> "GaussianProcess":
+        """Return the process with the same hyperparameters and these known values."""
+        found = copy(self)
+        found._set_known(coordinates, values)
+        return found
+
+    def _set_known(self, coordinates: Array, values: Array) -> None:
         from scipy.linalg import cho_factor, cho_solve
 
         self._known = self._scaled(coordinates)

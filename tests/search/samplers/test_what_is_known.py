@@ -110,7 +110,7 @@ def test_known_results_count_like_trials_that_are_trained_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [{"name": "forest", "trees": 5, "initial": 4}, {"name": "genetic", "population": 4}]
+    "method", [{"name": "auto", "initial": 4}, {"name": "genetic", "population": 4}]
 )
 def test_a_killed_search_with_known_results_replays(table: Path, method: Any, tmp_path: Path) -> None:
     wanted = search(known=str(table), method=method, trials=6)
