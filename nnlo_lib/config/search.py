@@ -1,6 +1,6 @@
 """Settings of a hyperparameter search: search space, sampler, fidelity, folds, objective and budget."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -150,27 +150,14 @@ BuiltInFidelityConfig = Annotated[
 FidelityConfig = BuiltInOr[BuiltInFidelityConfig, UserPrunerConfig]
 
 
-class ObjectiveConfig(ConfigModel):
-    """The objective of a search: one metric, averaged over the folds of a trial."""
+class DirectedMetricConfig(ConfigModel):
+    """A further objective of a search. Its value of a fold is that of the epoch that the first objective selects."""
 
-    metric: str = "val_loss"
-    """Column of the history: val_loss, val_accuracy, train_loss ..."""
+    metric: str = Field(examples=["parameters"])
+    """Column of the history: val_loss, val_accuracy, train_loss, seconds ...; or parameters, their number in the model."""
     direction: Literal["minimize", "maximize"] | None = None
     """Direction of the optimization; null: by the name of the metric (accuracies are maximized, errors and losses
-    minimized)."""
-    epoch: Literal["best", "last"] = "best"
-    """Epoch of a fold whose value counts."""
-    target: Annotated[float | None, EditEffect.SEARCH_END] = None
-    """Value of the best trial that ends the search; null: none."""
-    max_seconds: float | None = Field(None, gt=0)
-    """Maximum training time of a fold; trials that exceed it do not count; null: no limit."""
-    max_parameters: int | None = Field(None, ge=1)
-    """Maximum number of model parameters; larger models are not trained; null: no limit."""
-
-    @model_validator(mode="after")
-    def _target_within_range(self) -> Self:
-        check_accuracy_range(self.metric, self.target, "target")
-        return self
+    minimized, also seconds and parameters)."""
 
     @property
     def sign(self) -> int:
@@ -179,6 +166,42 @@ class ObjectiveConfig(ConfigModel):
             self.direction == "minimize" if self.direction else better_direction(self.metric) == "smaller"
         )
         return 1 if smaller else -1
+
+
+class ObjectiveConfig(DirectedMetricConfig):
+    """The objective of a search: one metric, averaged over the folds of a trial.
+
+    A list of objectives is short for its first entry with the rest as `others`: the search then looks for the trials
+    that no other trial exceeds in all of them, the Pareto front.
+    """
+
+    metric: str = "val_loss"
+    """Column of the history: val_loss, val_accuracy, train_loss, seconds ...; or parameters, their number in the model."""
+    epoch: Literal["best", "last"] = "best"
+    """Epoch of a fold whose value counts."""
+    target: Annotated[float | None, EditEffect.SEARCH_END] = None
+    """Value of the best trial that ends the search; null: none."""
+    max_seconds: float | None = Field(None, gt=0)
+    """Maximum training time of a fold; trials that exceed it do not count; null: no limit."""
+    max_parameters: int | None = Field(None, ge=1)
+    """Maximum number of model parameters; larger models are not trained; null: no limit."""
+    others: tuple[DirectedMetricConfig, ...] | None = None
+    """Further objectives; null: none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        match value:
+            case [dict() as first]:
+                return first
+            case [dict() as first, *others]:
+                return {**first, "others": others}
+        return value
+
+    @model_validator(mode="after")
+    def _target_within_range(self) -> Self:
+        check_accuracy_range(self.metric, self.target, "target")
+        return self
 
 
 class FoldsConfig(ConfigModel):
@@ -251,12 +274,47 @@ class SearchConfig(ConfigModel):
     """Cross-validation of each trial."""
     objective: ObjectiveConfig = ObjectiveConfig()
     """Metric by which trials are compared."""
+    choose: Annotated[Literal["first", "knee"], EditEffect.SEARCH_END] = "first"
+    """Trial of the Pareto front that is the best one, with several objectives. first: that with the best value of the first
+    objective; knee: that nearest to the best values of all, each scaled to the range of the front."""
     fidelity: FidelityConfig = FullFidelityConfig()
     """Number of epochs of a trial: full, asha, hyperband or median."""
     budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = BudgetConfig()
     """Limits after which no further training starts."""
     blocks: Annotated[MpiPoolConfig, EditEffect.SEARCH_END] = MpiPoolConfig()
     """Division of one MPI allocation into rank groups."""
+
+    @property
+    def objectives(self) -> tuple[DirectedMetricConfig, ...]:
+        """All objectives, the first one first."""
+        return (self.objective, *(self.objective.others or ()))
+
+    @model_validator(mode="after")
+    def _fits_objectives(self) -> Self:
+        metrics = [each.metric for each in self.objectives]
+        if self.order == "fixed" and "seconds" in metrics:
+            raise_config_error(
+                "seconds are measured, so that proposals would differ between equal searches; set as_finished, or "
+                "remove the objective seconds",
+                "order",
+            )
+        if len(metrics) == 1:
+            if self.choose == "knee":
+                what = "requires several objectives, such as `objective: [{metric: val_accuracy}, {metric: parameters}]`; remove this key"
+                raise_config_error(what, "choose")
+            return self
+        if twice := [each for each in metrics if metrics.count(each) > 1]:
+            raise_config_error(f"{twice[0]} occurs twice; remove one of them", "objective", "others")
+        if metrics[0] in ("seconds", "parameters") and self.objective.epoch == "best":
+            what = f"the first epoch has the best {metrics[0]}; set last, or write {metrics[0]} after another objective"
+            raise_config_error(what, "objective", "epoch")
+        if self.folds.prune is not None:
+            raise_config_error("compares a single objective; remove this key", "folds", "prune")
+        if self.fidelity.name == "median":
+            raise_config_error(
+                "median compares a single objective; set asha, hyperband or full", "fidelity", "name"
+            )
+        return self
 
     @property
     def trial_limit(self) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config import Experiment
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import STOPPED_REASONS, TRANSIENT_REASONS, UserError
@@ -48,18 +48,24 @@ def train_fold_task(
     point = read_trial(folder, fold_task.trial).point
     # Outside the `try`: an error of the data set is not a failure of the trial.
     manifest = DataManifest.load(store_of(experiment).manifest)
-    error = ""
+    error, too_large, search = "", "", experiment.search
+    assert search is not None, "only a search has fold tasks"
+    limit, count = search.objective.max_parameters, None
     try:
         run = trial_run(experiment, point)
-        too_large = _too_large(experiment, run, manifest)
+        if limit is not None or "parameters" in {each.metric for each in search.objectives}:
+            from nnlo_lib.train.replica.model_build import count_parameters
+
+            count = count_parameters(run, manifest, experiment.seeds[0])
     except UserError as raised:
-        too_large, error = "", str(raised)
+        error = str(raised)
+    if count is not None and limit is not None and count > limit:
+        too_large = f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})"
     if too_large or error:
         status: Status = "unwanted" if too_large else "failed"
         Result(fold_task, status, error=too_large or error, point=point).write(folder)
         return 0
-    assert experiment.search is not None, "only a search has fold tasks"
-    folds, resources, started = experiment.search.folds.k, RunResources(run), time.time()
+    folds, resources, started = search.folds.k, RunResources(run), time.time()
     task = Task(
         experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
         store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
@@ -77,24 +83,10 @@ def train_fold_task(
     if may_get_memory or outcome.reason in (*STOPPED_REASONS, "disk full"):
         return outcome.exit_status
     Result(
-        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
+        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs, count), outcome.error,
         started, time.time(), resources.cores, resources.gpus, point=point, **interrupted_costs(task.state, started),
     ).write(folder)  # fmt: skip
     return 0
-
-
-def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
-    """Return a message if the model has more parameters than the objective allows, otherwise an empty string.
-
-    Raises UserError if the model cannot be built.
-    """
-    limit = experiment.search.objective.max_parameters if experiment.search else None
-    if limit is None:
-        return ""
-    from nnlo_lib.train.replica.model_build import count_parameters
-
-    count = count_parameters(run, manifest, experiment.seeds[0])
-    return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
 
 
 def _attempt_with_retries(
@@ -112,15 +104,16 @@ def _attempt_with_retries(
         known = len(record)
 
 
-def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
-    """Return the history up to an epoch."""
+def _rows(task: Task, epochs: int, parameters: int | None) -> tuple[dict[str, float], ...]:
+    """Return the history up to an epoch, with the number of model parameters if it is known."""
     try:
         lines = task.paths.state.history.read_text().splitlines()
     except FileNotFoundError:
         return ()
     # The fold may be trained further already, if only the result file of a lower rung was deleted.
     rows = [json.loads(line) for line in lines]
-    return tuple(row for row in rows if row["epoch"] <= epochs)
+    more = {} if parameters is None else {"parameters": parameters}
+    return tuple(row | more for row in rows if row["epoch"] <= epochs)
 
 
 def interrupted_costs(state: Path, started: float) -> dict[str, Any]:

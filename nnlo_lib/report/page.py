@@ -38,6 +38,7 @@ from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.study import reason_to_end
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
+    format_front,
     format_objective,
     format_point_lines,
     format_selection,
@@ -215,6 +216,8 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     yield f"best: trial {best.number} of {count}  {format_objective(record.search.objective, best)}"
     if selection := format_selection(record.snapshot):
         yield f"  {selection}"
+    if front := format_front(record.snapshot):
+        yield f"  {front}; the column `front` of the table names them"
     yield from (f"  {line}" for line in format_point_lines(best.point))
     data, paths = StudyData(record), SearchPaths(record.folder)
     if sentence := base_sentence(data, compare_trials(data)):

@@ -5,7 +5,7 @@ For reports also the values among which the best trial is chosen, against the co
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +25,7 @@ from nnlo_lib.search.study.trial import FoldTask, resource_hours
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
+    format_front,
     format_objective,
     format_selection,
 )
@@ -49,11 +50,12 @@ def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
 
 
 def write_table(path: Path, record: StoredStudy) -> None:
-    """Write the table atomically, one row per trial: objective, value of each fold, costs, point and error.
+    """Write the table atomically, one row per trial: objectives, value of each fold, costs, point and error.
 
     Unknown values, and keys that are not active in a trial, are left empty.
     """
-    folds = [f"fold_{fold}" for fold in range(record.search.folds.k)]
+    others = [f"objective_{each.metric}" for each in record.search.objectives[1:]]
+    folds = [*others, *["front"] * bool(others), *(f"fold_{fold}" for fold in range(record.search.folds.k))]
     rows = record.trial_summaries
     keys = list(record.search.space) + sorted(
         {key for row in rows for key in row.point} - record.search.space.keys()
@@ -61,17 +63,20 @@ def write_table(path: Path, record: StoredStudy) -> None:
     with atomic_write(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [*FIRST, *folds, *COSTS, *keys, "error"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_cells(row) for row in rows)
+        writer.writerows(_cells(row, others) for row in rows)
 
 
-def _cells(row: TrialSummary) -> dict[str, Any]:
+def _cells(row: TrialSummary, others: Sequence[str]) -> dict[str, Any]:
     known = {
         "trial": row.number, "status": row.state, "objective": row.objective,
         "adjusted_from_folds": row.adjusted_from or "", "standard_error": row.standard_error,
         "epochs": row.epochs, "seconds": round(row.seconds, 3), "core_hours": round(row.core_hours, 6),
         "gpu_hours": round(row.gpu_hours, 6), "error": row.reason,
     }  # fmt: skip
-    folds = {f"fold_{fold}": value for fold, value in zip(row.fold_numbers, row.folds, strict=True)}
+    folds: dict[str, Any] = {
+        f"fold_{fold}": value for fold, value in zip(row.fold_numbers, row.folds, strict=True)
+    }
+    folds |= dict(zip(others, row.others, strict=False)) | ({"front": "yes"} if row.on_front else {})
     # An empty cell means that the key is not active; null is a value.
     point = {key: "null" if value is None else value for key, value in row.point.items()}
     # Only NaN differs from itself.
@@ -155,6 +160,8 @@ def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]
     selected = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
     yield f"Best of {plural(len(record.snapshot.trials), 'trial')} of the search of experiment {record.experiment.name}: {selected}."
     yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} in this folder lists all trials."
+    if front := format_front(record.snapshot):
+        yield f"Chosen as {front}; these trials have front = yes in {SearchPaths.table.name}."
     if record.search.objective.epoch == "best":
         yield f"{plural(run.train.epochs, 'epoch')}: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     elif run.train.epochs < record.experiment.train.epochs:

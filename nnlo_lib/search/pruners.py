@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from nnlo_lib.config.search import FidelityConfig
 from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.search.pareto import count_dominating
 from nnlo_lib.search.study.snapshot import StudySnapshot, lowest, running_average
 
 
@@ -90,14 +91,17 @@ def promotion(
 
 
 def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -> list[int]:
-    """Return the best 1/factor of the trials that have ended at a rung.
+    """Return the best 1/factor of the trials that have ended at a rung: those that the fewest others dominate.
 
     Failed trials and trials with pruned folds count as ended, but are never returned.
     """
-    ended = [(value, trial) for trial in trials if (value := known.mean_value(trial, rung)) is not None]
+    ended = {trial: values for trial in trials if (values := known.mean_values(trial, rung)) is not None}
+    complete = [trial for trial in ended if known.is_complete(trial, rung)]
+    several = len(known.search.objectives) > 1
+    worse_than = count_dominating(ended) if several else dict.fromkeys(ended, 0)
     # Equal values are ordered by trial number, so that a replay makes the same decision.
-    complete = sorted(each for each in ended if known.is_complete(each[1], rung))
-    return [trial for _, trial in complete[: len(ended) // factor]]
+    complete.sort(key=lambda trial: (worse_than[trial], ended[trial], trial))
+    return complete[: len(ended) // factor]
 
 
 @dataclass(frozen=True)

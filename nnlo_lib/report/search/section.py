@@ -19,6 +19,7 @@ from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
     convergence_figures,
     count_single_epoch_trials,
+    front_figures,
     learning_curve_figure,
     parallel_coordinates,
 )
@@ -58,6 +59,8 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
         "question": question_of_effect(data.rows),
         "folder": folder,
         "charts": [chart for chart in (*convergence_figures(data), learning_curve_figure(data)) if chart],
+        "front": [row for row in rows if int(row[0]) in data.study.snapshot.front],
+        "front_charts": front_figures(data),
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),
         "single_epoch": count_single_epoch_trials(data),
         "coordinates": parallel_coordinates(data, ranked),

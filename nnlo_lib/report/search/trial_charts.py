@@ -20,6 +20,7 @@ from nnlo_lib.report.figure import (
     panel,
     quantitative,
     thinned,
+    value_axis,
     value_if,
 )
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
@@ -34,7 +35,7 @@ MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 220, 980  # pixels; more axes than
 INACTIVE_PLACE = -0.1  # on a coordinate from 0 to 1: the trial does not have the key
 PARAMS = [{"name": "chosen", "value": -1}]
 IS_CHOSEN = {"test": "datum.trial == chosen", "value": "var(--run-1)"}
-IS_BEST = {"test": "datum.state == 'best'", "value": "var(--run-0)"}
+IS_BEST = {"test": "datum.state == 'best' || datum.state == 'front'", "value": "var(--run-0)"}
 COLOR = {"condition": [IS_CHOSEN, IS_BEST], "value": SOFT}
 IS_STRONG = "datum.trial == chosen || datum.state == 'best'"
 
@@ -88,6 +89,40 @@ def _convergence(
     return Figure(title, _note(data, y, places), text, spec)
 
 
+def front_figures(data: StudyData) -> list[Figure]:
+    """Return a figure of the first objective against each further one; with two objectives, a line through the front.
+
+    The line follows the front from its best value on the horizontal axis: each point below or beside it is dominated.
+    """
+    rows = {row.number: row for row in data.rows if math.isfinite(sum((row.objective, *row.others)))}
+    front, figures = data.study.snapshot.front, []
+    y = data.objective_axis([row.objective for row in rows.values()])
+    for place, other in enumerate(data.study.search.objectives[1:] if front else ()):
+        x = value_axis(other.metric, pd.Series([row.others[place] for row in rows.values()]))
+        drawn = {trial: x.drawn(row.others[place]) for trial, row in rows.items()}
+        ordered = (
+            sorted(front, key=lambda trial: front[trial][1 + place])
+            if place + 2 == len(data.study.search.objectives) == 2
+            else []
+        )
+        steps = pd.DataFrame(
+            {
+                "order": range(len(ordered)),
+                "x": [drawn[trial] for trial in ordered],
+                "y": [y.drawn(rows[trial].objective) for trial in ordered],
+            }
+        )
+        look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}
+        line = layer("line", {"order": {"field": "order", "type": "quantitative"}}, **look) | {
+            "data": inline_data(steps)
+        }
+        spec = _trial_spec(_trial_points(data, y, drawn), other.metric, y, line, x.encoding)
+        title = f"{data.metric} against {other.metric}"
+        note = "; ".join(filter(None, [_note(data, y, drawn), x.note and f"{other.metric}: {x.note}"]))
+        figures.append(Figure(title, note, f"{title}; the table of the front has the values.", spec))
+    return figures
+
+
 def _note(data: StudyData, y: ValueAxis, drawn: Mapping[int, object]) -> str:
     return "; ".join(filter(None, [y.note, data.coverage_note(drawn.keys())]))
 
@@ -105,7 +140,9 @@ def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) ->
     return pd.DataFrame(columns).assign(value=objective, y=y.drawn(objective))
 
 
-def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) -> Spec:
+def _trial_spec(
+    points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec, x_encoding: Spec | None = None
+) -> Spec:
     """Return a specification with a mark per trial, hollow if it was stopped; a click chooses the trial in all figures.
 
     `points`: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip; `line`: layer behind the marks.
@@ -121,7 +158,9 @@ def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) ->
     }
     look = {"clip": True, "size": 40, "strokeWidth": 1.4, "filled": False, "cursor": "pointer"}
     axis = {"tickMinStep": 1} if x_title in ("trial", "epoch") else {}
-    x = quantitative("x", title=x_title, scale={"zero": x_title != "epoch", "nice": False}, axis=axis)
+    scale = {"zero": x_title != "epoch", "nice": False}
+    x = quantitative("x", **(x_encoding or {"scale": scale, "axis": axis}))
+    x["axis"] = x["axis"] | {"title": x_title}
     layers = [{**line, "params": [ZOOM]}, layer("point", mark, **look)]
     encoding = {"x": x, "y": quantitative("y", **y.encoding)}
     return panel(points, layers, 240, params=PARAMS, encoding=encoding)
@@ -192,8 +231,9 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
 
 
 def trial_state(data: StudyData, row: TrialSummary) -> str:
-    """Return what the mark of a trial shows: `best`, `stopped` or `done`."""
-    return "best" if row.number == data.best else "stopped" if row.state == "stopped" else "done"
+    """Return what the mark of a trial shows: `best`, `front`, `stopped` or `done`."""
+    other = "front" if row.on_front else "stopped" if row.state == "stopped" else "done"
+    return "best" if row.number == data.best else other
 
 
 def count_single_epoch_trials(data: StudyData) -> int:

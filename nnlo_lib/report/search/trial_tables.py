@@ -8,14 +8,20 @@ from typing import NamedTuple
 import pandas as pd
 from markupsafe import Markup, escape
 
-from nnlo_lib.core.text_format import MISSING, plural
+from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import Figure, dot_spec
 from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
 from nnlo_lib.search.space.space import base_point
-from nnlo_lib.search.study.trial_summary import TrialSummary, error_signature, format_selection, format_value
+from nnlo_lib.search.study.trial_summary import (
+    TrialSummary,
+    error_signature,
+    format_front,
+    format_selection,
+    format_value,
+)
 
 MAX_NAMED_TRIALS = 8  # trials in the sentence on the best trial
 MAX_DRAWN_TRIALS = 12  # trials; only the best ones are drawn by fold
@@ -40,25 +46,35 @@ def search_headline(data: StudyData) -> Markup:
     }
     others = [f"{count} {state}" for state, count in counts.items() if count]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
-    sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
+    reason = f"has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}"
+    if front := format_front(data.study.snapshot):
+        reason = f"is {'' if search.choose == 'knee' else 'the trial with '}{escape(front)}"
+    objectives = ", ".join(
+        [
+            data.format_objective(best) + error,
+            *(
+                f"{escape(each.metric)} {number(value)}"
+                for each, value in zip(search.objectives[1:], best.others, strict=False)
+            ),
+        ]
+    )
+    sentence = f"Trial {best.number} {reason}: {objectives}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
     return Markup(sentence + f" Search method: {search.method.name}.")
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
     """Return headings and a row for each trial, the best first, trials without an objective last."""
-    headings, cells = (
-        ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)],
-        [],
-    )
+    metrics, cells = [each.metric for each in data.study.search.objectives], []
     rest = [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
+        others = [*map(number, row.others or [math.nan] * len(metrics[1:]))]
         cells.append([
-            str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values
+            str(row.number), objective, *others, row.state, str(row.epochs), format_duration(row.seconds), *values
         ])  # fmt: skip
-    return headings, cells
+    return ["trial", *metrics, "status", "epochs", "time", *(key.short_name for key in keys)], cells
 
 
 def compare_trials(data: StudyData) -> list[TrialComparison]:

@@ -11,6 +11,7 @@ import numpy as np
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.search.pareto import weighted_values
 from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
@@ -82,22 +83,27 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
     """Return the points of all trials, with their values at the rung on which a model is based.
 
     A failed trial has the worst value at this rung: proposals then avoid its neighborhood, and the scale of
-    the values does not change. Trials that have values only at lower rungs, and points that the space no
+    the values does not change. Several objectives give one value, with other weights for each proposal. Trials that have values only at lower rungs, and points that the space no
     longer contains, are omitted.
     """
     tried = frozenset(point_key(trial.point) for trial in known.trials)
     inside = [trial for trial in known.trials if trial.point in space]
     epochs = rung(known, len(space.free) + 2)
     values = {
-        trial.number: math.inf if known.has_failed(trial.number) else known.mean_value(trial.number, epochs)
+        trial.number: (math.inf,)
+        if known.has_failed(trial.number)
+        else known.mean_values(trial.number, epochs)
         for trial in inside
     }
-    worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
+    valid = {number: each for number, each in values.items() if each and math.inf not in each}
+    if len(known.search.objectives) > 1:
+        one = weighted_values(valid, sampling_rng(known.search.seed, "weights", len(known.trials)))
+    else:
+        one = {number: each[0] for number, each in valid.items()}
+    # A failed trial has an infinite value, which no model can be fitted to.
+    worst = max(one.values(), default=math.nan)
     evaluated = [
-        # A failed trial has an infinite value, which no model can be fitted to.
-        (trial.point, min(value, worst))
-        for trial in inside
-        if (value := values[trial.number]) is not None and worst is not None
+        (trial.point, one.get(trial.number, worst)) for trial in inside if one and values[trial.number]
     ]
     pending = [trial.point for trial in inside if known.final_value(trial.number) is None]
     return Observations(evaluated, pending, tried)

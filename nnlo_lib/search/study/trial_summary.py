@@ -8,7 +8,7 @@ from typing import Literal
 
 from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import error_headline
-from nnlo_lib.core.text_format import plural, table_lines
+from nnlo_lib.core.text_format import number, plural, table_lines
 from nnlo_lib.search.study.snapshot import StudySnapshot, exceeds_time_limit, fold_value, mean_and_error
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, resource_hours
 
@@ -38,6 +38,8 @@ class TrialSummary:
     gpu_hours: float
     point: SearchPoint
     reason: str  # reason why the trial failed or is unwanted, as one line, or an empty string
+    others: tuple[float, ...] = ()  # means of the further objectives; empty if the objective is unknown
+    on_front: bool = False  # on the Pareto front of several objectives
 
 
 def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
@@ -52,12 +54,17 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
     if is_valid:
         mean = objective.sign * known.fold_effects(last[0].fold_task.epochs).adjusted_mean(values)
     error = mean_and_error(folds)[1] if is_valid else math.nan
+    vector = known.mean_values(trial, objective_rung(known, trial)) if is_valid else None
+    others = tuple(
+        each.sign * value if math.isfinite(value) else math.nan
+        for each, value in zip(known.search.objectives[1:], (vector or ())[1:], strict=False)
+    )
     selected = tuple(_selected_epochs(known, result) for result in last if result.rows)
     return TrialSummary(
         trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, tuple(values),
         max((len(each.rows) for each in (last if is_valid else results)), default=0), selected,
         sum(each.seconds for each in results), resource_hours(results, "cores"), resource_hours(results, "gpus"),
-        known.trials[trial].point, reason,
+        known.trials[trial].point, reason, others, trial in known.front,
     )  # fmt: skip
 
 
@@ -140,7 +147,9 @@ def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
     """Return the objective of a trial as text: `val_loss 0.1234 +- 0.0100 over 3 folds`."""
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
     folds = f" ({adjustment_text(row)})" if row.adjusted_from else folds
-    return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}"
+    others = zip(objective.others or (), row.others, strict=False)
+    more = "".join(f", {other.metric} {number(value)}" for other, value in others)
+    return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}{more}"
 
 
 def adjustment_text(row: TrialSummary) -> str:
@@ -163,6 +172,18 @@ def format_selection(known: StudySnapshot) -> str:
         return ""
     span = f"{high}" if low == high else f"{low} to {high}"
     return f"selected from {plural(len(epochs), 'trial')} trained for {span} epoch{'s' * (high > 1)}"
+
+
+def format_front(known: StudySnapshot) -> str:
+    """Return the choice of the best trial from the Pareto front as text; an empty string for a single objective."""
+    if not known.front:
+        return ""
+    first, *others = (each.metric for each in known.search.objectives)
+    by = f"the best {first}" if known.search.choose == "first" else "nearest to the best value of each"
+    return (
+        f"{by} of {plural(len(known.front), 'trial')} on the Pareto front of {first}, {', '.join(others)} "
+        f"(search.choose: {known.search.choose})"
+    )
 
 
 def with_error(mean: float, error: float) -> str:

@@ -84,7 +84,7 @@ COMBINATIONS = {
     ),
     "metric misspelt": (objective("metric: val_los"), ".*metric: 'val_los' is not measured; did you mean 'val_loss'"),
     "metric absent": (objective("metric: val_top5_accuracy"), ".*'val_top5_accuracy' is not measured"),
-    "direction": (objective("metric: seconds"), ".*direction: required for seconds; set minimize or maximize"),
+    "direction": (objective("metric: bytes"), ".*direction: required for bytes; set minimize or maximize"),
     "no validation": (space(SIZES) + "data: {validation: 0}\n", ".*'val_loss' needs validation samples"),
     "asha": (rungs("name: asha, first: 3"), r".*needs a rung below train.epochs \(3\)"),
     "hyperband": (rungs("name: hyperband, first: 4"), r".*needs a rung below train.epochs \(3\)"),
