@@ -1,6 +1,7 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -217,7 +218,7 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     if selection := format_selection(record.snapshot):
         yield f"  {selection}"
     if front := format_front(record.snapshot):
-        yield f"  {front}; the column `front` of the table names them"
+        yield f"  {front}; the column front of the table marks them"
     yield from (f"  {line}" for line in format_point_lines(best.point))
     data, paths = StudyData(record), SearchPaths(record.folder)
     if sentence := base_sentence(data, compare_trials(data)):
@@ -225,10 +226,8 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     yield from _unlike_asked(record)
     if question := question_of_effect(data.rows):
         yield f"equal:  {question}"
-    counts = {
-        state: sum(row.state == state for row in data.rows) for state in ("stopped", "failed", "unwanted")
-    }
-    others = "".join(f", {number} {state}" for state, number in counts.items() if number)
+    counts = Counter(row.state for row in data.rows)
+    others = "".join(f", {counts[each]} {each}" for each in ("stopped", "failed", "unwanted") if counts[each])
     yield f"trials: {count}{others}; {sum(row.core_hours for row in data.rows):.3g} core hours"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"

@@ -10,15 +10,11 @@ from typing import Any
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.formatting import format_duration, listing
-from nnlo_lib.report.search.importance import (
-    fit_forest,
-    importance_figure,
-    importance_note,
-)
+from nnlo_lib.report.search.importance import fit_forest, importance_figure, importance_note
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
     convergence_figures,
-    count_single_epoch_trials,
+    fold_mean_curve,
     front_figures,
     learning_curve_figure,
     parallel_coordinates,
@@ -62,7 +58,8 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
         "front": [row for row in rows if int(row[0]) in data.study.snapshot.front],
         "front_charts": front_figures(data),
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),
-        "single_epoch": count_single_epoch_trials(data),
+        # These trials are a mark without a line.
+        "single_epoch": sum(len(fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows),
         "coordinates": parallel_coordinates(data, ranked),
         "effects": importance_figure(fitted),
         "how": importance_note(data, fitted),
@@ -121,8 +118,7 @@ def _utilization(data: StudyData, timed: Sequence[Result]) -> str:
         available_s += row["trained"] / row["utilisation"] if row["utilisation"] else all_groups
     if counts := sorted({row["blocks"] for row in rows}):
         several = f"{counts[0]} to {counts[-1]} rank groups"
-        groups = plural(counts[0], "rank group") if len(counts) == 1 else several
-        parts.append(f"the time of {groups}")
+        parts.append(f"the time of {plural(counts[0], 'rank group') if len(counts) == 1 else several}")
     if outside:
         slots = _slots(data, outside)
         available_s += slots * union_length(span for result in outside for span in result.spans)

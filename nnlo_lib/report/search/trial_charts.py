@@ -27,7 +27,6 @@ from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.search.best import candidate_values, core_hours_by_task
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
 
-EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
 MAX_AXES = 12  # keys; the least important of more keys are left out
 MAX_TABLE_COLUMNS, MAX_TABLE_ROWS = 8, 30  # of the table beside the learning curves
@@ -59,68 +58,45 @@ def convergence_figures(data: StudyData) -> list[Figure]:
     final = {each.trial: each for each in values}
     by_trial = [(float(trial), final[trial].value) for trial in sorted(final)]
     by_hours = [(each.core_hours, each.value) for each in values]
-    return [
-        _convergence(data, trials, by_trial, "trial", len(data.rows) - 1),
-        _convergence(data, hours, by_hours, "core hours", max(hours_at.values())),
-    ]
-
-
-def _convergence(
-    data: StudyData,
-    places: Mapping[int, float],
-    candidates: Sequence[tuple[float, float]],
-    against: str,
-    end: float,
-) -> Figure:
-    """Return a figure of the best objective so far, with the mark of each trial at its place.
-
-    `candidates`: position and value of the candidates for the best trial, in order; smaller values are better.
-    """
-    best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
-    y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
-    steps = pd.DataFrame({"x": [place for place, _ in candidates], "value": best}, dtype=float)
-    if best:  # without a trial that has all folds, none can be the best
-        steps.loc[len(steps)] = [end, best[-1]]
-    look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}
-    line = layer("line", {}, **look) | {"data": inline_data(steps.assign(y=y.drawn(steps["value"])))}
-    spec = _trial_spec(_trial_points(data, y, places), against, y, line)
-    title = f"Best {data.metric} so far"
-    text = f"{title} against {against}; the table of all trials has the values."
-    return Figure(title, _note(data, y, places), text, spec)
+    figures, title = [], f"Best {data.metric} so far"
+    for against, places, candidates, end in (
+        ("trial", trials, by_trial, len(data.rows) - 1.0),
+        ("core hours", hours, by_hours, max(hours_at.values())),
+    ):
+        best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
+        y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
+        # Without a trial that has all folds, none can be the best, and nothing reaches to the end.
+        x = [place for place, _ in candidates] + [end] * bool(best)
+        line = _steps(x, y.drawn(pd.Series([*best, *best[-1:]], dtype=float)))
+        spec = _trial_spec(_trial_points(data, y, places), against, y, line)
+        text = f"{title} against {against}; the table of all trials has the values."
+        figures.append(Figure(title, _note(data, y, places), text, spec))
+    return figures
 
 
 def front_figures(data: StudyData) -> list[Figure]:
-    """Return a figure of the first objective against each further one; with two objectives, a line through the front.
-
-    The line follows the front from its best value on the horizontal axis: each point below or beside it is dominated.
-    """
-    rows = {row.number: row for row in data.rows if math.isfinite(sum((row.objective, *row.others)))}
-    front, figures = data.study.snapshot.front, []
+    """Return a figure of the first objective against each further one; with two objectives, a line along the front."""
+    known, figures = data.study.snapshot, []
+    rows = {row.number: row for row in data.ranked_rows if row.others and math.isfinite(sum(row.others))}
     y = data.objective_axis([row.objective for row in rows.values()])
-    for place, other in enumerate(data.study.search.objectives[1:] if front else ()):
+    for place, other in enumerate(known.search.objectives[1:] if known.front else ()):
         x = value_axis(other.metric, pd.Series([row.others[place] for row in rows.values()]))
         drawn = {trial: x.drawn(row.others[place]) for trial, row in rows.items()}
-        ordered = (
-            sorted(front, key=lambda trial: front[trial][1 + place])
-            if place + 2 == len(data.study.search.objectives) == 2
-            else []
-        )
-        steps = pd.DataFrame(
-            {
-                "order": range(len(ordered)),
-                "x": [drawn[trial] for trial in ordered],
-                "y": [y.drawn(rows[trial].objective) for trial in ordered],
-            }
-        )
-        look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}
-        line = layer("line", {"order": {"field": "order", "type": "quantitative"}}, **look) | {
-            "data": inline_data(steps)
-        }
+        # From the best value on the horizontal axis; what lies behind the line is dominated.
+        front = [*reversed(known.front)] if len(known.search.objectives) == 2 else []
+        line = _steps([drawn[each] for each in front], [y.drawn(rows[each].objective) for each in front])
         spec = _trial_spec(_trial_points(data, y, drawn), other.metric, y, line, x.encoding)
-        title = f"{data.metric} against {other.metric}"
-        note = "; ".join(filter(None, [_note(data, y, drawn), x.note and f"{other.metric}: {x.note}"]))
+        title, scale = f"{data.metric} against {other.metric}", x.note and f"{other.metric}: {x.note}"
+        note = "; ".join(filter(None, [_note(data, y, drawn), scale]))
         figures.append(Figure(title, note, f"{title}; the table of the front has the values.", spec))
     return figures
+
+
+def _steps(x: Sequence[float], y: Sequence[float]) -> Spec:
+    """Return the layer of a line with steps through points, in their order."""
+    table = pd.DataFrame({"turn": range(len(x)), "x": x, "y": y})
+    look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}
+    return layer("line", {"order": quantitative("turn")}, **look) | {"data": inline_data(table)}
 
 
 def _note(data: StudyData, y: ValueAxis, drawn: Mapping[int, object]) -> str:
@@ -171,7 +147,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
 
     A mark shows where a trial was stopped, and a trial with a single epoch.
     """
-    curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
+    curves = {row.number: curve for row in data.ranked_rows if (curve := fold_mean_curve(data, row.number))}
     if not curves:
         return None
     y = data.objective_axis([value for curve in curves.values() for _, value in curve])
@@ -201,19 +177,17 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     spec = _trial_spec(points.assign(value=last, y=y.drawn(last)), "epoch", y, line)
     epochs = thinned(sorted({epoch for curve in curves.values() for epoch, _ in curve}), MAX_TABLE_COLUMNS)
     rows = []
-    for trial, curve in [*curves.items()][:MAX_TABLE_ROWS]:
-        values = dict(curve)
-        rows.append([
-            str(trial), *(data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
-        ])  # fmt: skip
+    for trial, values in [(trial, dict(curve)) for trial, curve in curves.items()][:MAX_TABLE_ROWS]:
+        cells = (data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
+        rows.append([str(trial), *cells])
     title, headings = f"{data.metric} by epoch", ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
     return Figure(
         title, _note(data, y, curves), f"{data.metric} of each trial by epoch.", spec, headings, rows
     )
 
 
-def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
-    """Return the metric by epoch: the mean over the folds that have a value at the epoch.
+def fold_mean_curve(data: StudyData, trial: int) -> list[tuple[float, float]]:
+    """Return epochs and values of the metric: the mean over the folds that have a value at the epoch.
 
     If not all folds have one, because the trial was pruned or folds ended early, the effects of the folds are removed.
     """
@@ -236,11 +210,6 @@ def trial_state(data: StudyData, row: TrialSummary) -> str:
     return "best" if row.number == data.best else other
 
 
-def count_single_epoch_trials(data: StudyData) -> int:
-    """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
-    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows)
-
-
 def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> Figure | None:
     """Return the figure of the trials with an objective; None without keys or with fewer than two trials.
 
@@ -254,14 +223,10 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     y = data.objective_axis(list(objectives))
     scale = math.log if y.encoding["scale"].get("type") == "log" else float
     # Name of each axis, and by trial the place and the text of its value.
-    axes = [
-        (
-            key.short_name,
-            [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows],
-            [format_value(row.point.get(key.name)) for row in rows],
-        )
-        for key in kept
-    ]
+    axes = []
+    for key in kept:
+        texts = [format_value(row.point.get(key.name)) for row in rows]
+        axes.append((key.short_name, [key.coordinate(row.point) for row in rows], texts))
     axes.append((data.metric, [*map(scale, y.drawn(objectives))], [*map(data.format_value, objectives)]))
     table = pd.DataFrame({
         "trial": [row.number for row in rows],

@@ -1,14 +1,14 @@
 """Tables of a search: all trials, the best trial compared with the others, the folds, and the causes of failure."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
 
-from nnlo_lib.core.text_format import MISSING, number, plural
+from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, dot_spec
 from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
@@ -19,6 +19,7 @@ from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
     format_front,
+    format_mean,
     format_selection,
     format_value,
 )
@@ -40,25 +41,18 @@ def search_headline(data: StudyData) -> Markup:
     )
     error = f" (± standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
     selected = f" ({selection})" if (selection := format_selection(data.study.snapshot)) else ""
-    counts = {
-        state: sum(row.state == state for row in rows)
-        for state in ("stopped", "running", "failed", "unwanted")
-    }
-    others = [f"{count} {state}" for state, count in counts.items() if count]
+    counts = Counter(row.state for row in rows)
+    others = [
+        f"{counts[each]} {each}" for each in ("stopped", "running", "failed", "unwanted") if counts[each]
+    ]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
-    reason = f"has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}"
+    reason, value = f"has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}", ""
     if front := format_front(data.study.snapshot):
-        reason = f"is {'' if search.choose == 'knee' else 'the trial with '}{escape(front)}"
-    objectives = ", ".join(
-        [
-            data.format_objective(best) + error,
-            *(
-                f"{escape(each.metric)} {number(value)}"
-                for each, value in zip(search.objectives[1:], best.others, strict=False)
-            ),
-        ]
-    )
-    sentence = f"Trial {best.number} {reason}: {objectives}, with {point}.{states}"
+        reason, value = f"is {escape(front)}", f"{escape(data.metric)} "
+    value += data.format_objective(best) + error
+    for each, mean in zip(search.objectives[1:], best.others, strict=False):
+        value += f", {escape(each.metric)} {format_mean(mean)}"
+    sentence = f"Trial {best.number} {reason}: {value}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
     return Markup(sentence + f" Search method: {search.method.name}.")
 
@@ -70,7 +64,7 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
     for row in [*data.ranked_rows, *rest]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
-        others = [*map(number, row.others or [math.nan] * len(metrics[1:]))]
+        others = [*map(format_mean, row.others or [math.nan] * len(metrics[1:]))]
         cells.append([
             str(row.number), objective, *others, row.state, str(row.epochs), format_duration(row.seconds), *values
         ])  # fmt: skip
@@ -80,9 +74,9 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
 def compare_trials(data: StudyData) -> list[TrialComparison]:
     """Return the comparison of the best trial with each other trial that has the same epochs and folds.
 
-    Without a best trial, or if the best trial has fewer than two folds, the list is empty.
+    The list is empty without a best trial, if it has fewer than two folds, and if it has not the best first objective.
     """
-    if data.best is None:
+    if data.best is None or data.study.search.choose == "knee":
         return []
     best = data.rows[data.best]
     alike = [
@@ -96,7 +90,7 @@ def compare_trials(data: StudyData) -> list[TrialComparison]:
 
 def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
     """Return a sentence on the trials that may be as good as the best one; empty without trials to compare."""
-    if data.best is None or len(data.ranked_rows) < 2:
+    if data.best is None or len(data.ranked_rows) < 2 or data.study.search.choose == "knee":
         return ""
     if len(data.rows[data.best].folds) < 2:
         return (
@@ -124,6 +118,8 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
         return "The experiment's own settings (trial 0) are the best trial."
     against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
+    if found is None and data.study.search.choose == "knee":
+        return ""
     if found is None:
         is_single = len(data.rows[data.best].folds) < 2
         several = "each is a single training (set search.folds.k)"
@@ -167,26 +163,17 @@ def fold_figure(data: StudyData, differences: Mapping[int, str]) -> Figure | Non
     return Figure("Folds of the best trials", y.note, text, spec, headings, cells)
 
 
-class FailureGroup(NamedTuple):
-    """Trials that failed for the same reason: message of the first of them, `failed` or `unwanted`, count, and numbers as text."""
-
-    reason: str
-    state: str
-    number: int
-    trials: str
-
-
-def failure_groups(data: StudyData) -> list[FailureGroup]:
-    """Return the causes of failure, the most frequent first, each with the message of its first trial."""
+def failure_groups(data: StudyData) -> list[dict[str, Any]]:
+    """Return the causes of failure, the most frequent first: state, number and numbers of its trials, first message."""
     groups: dict[tuple[str, str], list[TrialSummary]] = defaultdict(list)
     for row in data.rows:
         if row.state in ("failed", "unwanted"):
             # Messages that differ only in numbers or settings have the same signature.
             groups[error_signature(row.reason), row.state].append(row)
-    ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
     found = []
-    for (_, state), rows in ranked:
+    for (_, state), rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number)):
         shown = ", ".join(str(row.number) for row in rows[:MAX_DRAWN_TRIALS])
         more = f" and {len(rows) - MAX_DRAWN_TRIALS} more" if len(rows) > MAX_DRAWN_TRIALS else ""
-        found.append(FailureGroup(rows[0].reason or "no reason recorded", state, len(rows), shown + more))
+        reason = rows[0].reason or "no reason recorded"
+        found.append({"reason": reason, "state": state, "number": len(rows), "trials": shown + more})
     return found

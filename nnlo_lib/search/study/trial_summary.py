@@ -148,7 +148,7 @@ def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
     folds = f" ({adjustment_text(row)})" if row.adjusted_from else folds
     others = zip(objective.others or (), row.others, strict=False)
-    more = "".join(f", {other.metric} {number(value)}" for other, value in others)
+    more = "".join(f", {other.metric} {format_mean(value)}" for other, value in others)
     return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}{more}"
 
 
@@ -178,11 +178,11 @@ def format_front(known: StudySnapshot) -> str:
     """Return the choice of the best trial from the Pareto front as text; an empty string for a single objective."""
     if not known.front:
         return ""
-    first, *others = (each.metric for each in known.search.objectives)
-    by = f"the best {first}" if known.search.choose == "first" else "nearest to the best value of each"
+    metrics, choose = [each.metric for each in known.search.objectives], known.search.choose
+    by = f"with the best {metrics[0]}" if choose == "first" else "nearest to the best value of each"
+    number_of = plural(len(known.front), "trial")
     return (
-        f"{by} of {plural(len(known.front), 'trial')} on the Pareto front of {first}, {', '.join(others)} "
-        f"(search.choose: {known.search.choose})"
+        f"chosen from {number_of} on the Pareto front of {', '.join(metrics)}: {by} (search.choose: {choose})"
     )
 
 
@@ -191,6 +191,11 @@ def with_error(mean: float, error: float) -> str:
     if not math.isfinite(mean):
         return "-"
     return f"{mean:.5g}" + (f" +- {error:.2g}" if math.isfinite(error) else "")
+
+
+def format_mean(value: float) -> str:
+    """Return the mean of a further objective as text, such as a number of parameters or of seconds."""
+    return f"{value:,.0f}" if value.is_integer() else number(value)
 
 
 def format_point_lines(point: SearchPoint) -> list[str]:
