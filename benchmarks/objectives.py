@@ -1,8 +1,8 @@
 """Measure searches with several objectives: `python benchmarks/objectives.py [--quick] [--pending 8] [--methods gp ...]`.
 
-The result is the median over seeds of the hypervolume after 60 evaluations: the share of the box between the ideal and
-the reference point that the front found dominates; larger is better. nnlo's methods, each with ParEGO's one value per
-proposal, are compared with Optuna's NSGA-II and TPE. With --pending W, a proposal does not use the last W evaluations.
+The result is the median over seeds of the hypervolume after 60 evaluations: the share of the box between 0 and a reference
+point that the front dominates. Peers of nnlo's methods are Optuna's NSGA-II and TPE. With --pending W, a proposal does
+not use the last W evaluations.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
 
 def zdt1(point: Point) -> Vector:
-    """Return the two objectives of ZDT1 (Zitzler, Deb and Thiele 2000), with a convex front."""
+    """Return the objectives of ZDT1 (Zitzler, Deb and Thiele 2000), with a convex front."""
     first, *rest = point.values()
     g = 1 + 9 * statistics.fmean(rest)
     return first, g * (1 - math.sqrt(first / g))
@@ -52,7 +52,7 @@ def dtlz2(point: Point) -> Vector:
 
 
 def network(point: Point) -> Vector:
-    """Return the loss of a model of a training, and the parameters of its network, between 100 and 6 million."""
+    """Return the loss of a model of a training, and the parameters of its network: 80 to 5 million."""
     return TRAINING.value(point), point["units"] * (10 + (point["layers"] - 1) * point["units"])
 
 
@@ -88,7 +88,7 @@ def optuna_s(method: str, problem: Problem, seed: int, evaluations: int, pending
     samplers = optuna.samplers
     sampler = samplers.TPESampler(seed=seed) if method == "tpe" else samplers.NSGAIISampler(seed=seed)
     study = optuna.create_study(directions=["minimize"] * len(problem.reference), sampler=sampler)
-    running: list[tuple[Any, Vector]] = []
+    running = []
     for _ in range(evaluations):
         trial = study.ask()
         running.append((trial, problem.values(suggest(trial, problem.space))))
@@ -102,22 +102,20 @@ def hypervolume(vectors: list[Vector], reference: Vector) -> float:
     *rest, most = reference
     inside = sorted((each for each in vectors if each[-1] < most), key=lambda each: each[-1])
     if not rest:
-        return max((most - value for (value,) in inside), default=0.0)
-    ends = [each[-1] for each in inside[1:]] + [most]
-    slices = enumerate(zip(inside, ends[: len(inside)], strict=True), 1)
-    return sum(
-        (end - each[-1]) * hypervolume([other[:-1] for other in inside[:place]], tuple(rest))
-        for place, (each, end) in slices
-    )
+        return most - inside[0][0] if inside else 0.0
+    volume, ends = 0.0, [*(each[-1] for each in inside[1:]), most]
+    for place, each in enumerate(inside):
+        front = [other[:-1] for other in inside[: place + 1]]
+        volume += (ends[place] - each[-1]) * hypervolume(front, tuple(rest))
+    return volume
 
 
 def main() -> None:
     """Measure each method and print its row of a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few seeds and evaluations")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--evaluations", type=int, default=60)
-    parser.add_argument("--pending", type=int, default=0)
+    for name, number in (("--seeds", 10), ("--evaluations", 60), ("--pending", 0)):
+        parser.add_argument(name, type=int, default=number)
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OPTUNA])
     options = parser.parse_args()
     if options.quick:
@@ -127,14 +125,13 @@ def main() -> None:
     for method in options.methods:
         search, started, cells = optuna_s if method in OPTUNA else ours, time.process_time(), []
         for problem in PROBLEMS.values():
-            proposals = (
-                search(method, problem, seed, options.evaluations, options.pending)
+            arguments = options.evaluations, options.pending
+            found = [
+                hypervolume(list(search(method, problem, seed, *arguments)), problem.reference)
                 for seed in range(options.seeds)
-            )
-            found = [hypervolume(list(each), problem.reference) for each in proposals]
-            low, median, high = (
-                each / math.prod(problem.reference) for each in statistics.quantiles(found, n=4)
-            )
+            ]
+            box = math.prod(problem.reference)
+            low, median, high = (each / box for each in statistics.quantiles(found, n=4))
             cells.append(f"{median:.3f} ({low:.3f} to {high:.3f})")
         seconds = (time.process_time() - started) / len(PROBLEMS) / options.seeds / options.evaluations
         print(f"| {method} | {' | '.join(cells)} | {seconds:.3f} |", flush=True)

@@ -103,9 +103,12 @@ def experiment_schema() -> Schema:
             properties[key]["anyOf"] = [{"$ref": f"{place}/properties/{short}"}, {"$ref": place}]
     for resources in (whole["$defs"]["ResourcesConfig"], parts["PartResourcesConfig"]):
         resources["properties"]["mem"] = resources["properties"]["mem_mb"]  # its short form
-    folds = whole["$defs"]["SearchConfig"]["properties"]["folds"]
-    place = folds.pop("$ref")
-    folds["anyOf"] = [{"$ref": f"{place}/properties/k"}, {"$ref": place}]
+    search = whole["$defs"]["SearchConfig"]["properties"]
+    for key in ("folds", "objective"):
+        place = search[key].pop("$ref")
+        several = {"type": "array", "items": {"$ref": place}, "minItems": 1}
+        form = {"$ref": f"{place}/properties/k"} if key == "folds" else several
+        search[key]["anyOf"] = [form, {"$ref": place}]
     runs = whole["properties"]["runs"]
     # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]
