@@ -171,8 +171,7 @@ class DirectedMetricConfig(ConfigModel):
 class ObjectiveConfig(DirectedMetricConfig):
     """The objective of a search: one metric, averaged over the folds of a trial.
 
-    A list of objectives is short for its first entry with the rest as `others`: the search then looks for the trials
-    that no other trial exceeds in all of them, the Pareto front.
+    A list of objectives is its first entry with the rest as `others`: the search then looks for their Pareto front.
     """
 
     metric: str = "val_loss"
@@ -192,10 +191,8 @@ class ObjectiveConfig(DirectedMetricConfig):
     @classmethod
     def _from_list(cls, value: Any) -> Any:
         match value:
-            case [dict() as first]:
-                return first
             case [dict() as first, *others]:
-                return {**first, "others": others}
+                return {**first, "others": others} if others else first
         return value
 
     @model_validator(mode="after")
@@ -291,29 +288,21 @@ class SearchConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _fits_objectives(self) -> Self:
-        metrics = [each.metric for each in self.objectives]
-        if self.order == "fixed" and "seconds" in metrics:
-            raise_config_error(
-                "seconds are measured, so that proposals would differ between equal searches; set as_finished, or "
-                "remove the objective seconds",
-                "order",
-            )
-        if len(metrics) == 1:
-            if self.choose == "knee":
-                what = "requires several objectives, such as `objective: [{metric: val_accuracy}, {metric: parameters}]`; remove this key"
-                raise_config_error(what, "choose")
-            return self
-        if twice := [each for each in metrics if metrics.count(each) > 1]:
-            raise_config_error(f"{twice[0]} occurs twice; remove one of them", "objective", "others")
-        if metrics[0] in ("seconds", "parameters") and self.objective.epoch == "best":
-            what = f"the first epoch has the best {metrics[0]}; set last, or write {metrics[0]} after another objective"
-            raise_config_error(what, "objective", "epoch")
-        if self.folds.prune is not None:
-            raise_config_error("compares a single objective; remove this key", "folds", "prune")
-        if self.fidelity.name == "median":
-            raise_config_error(
-                "median compares a single objective; set asha, hyperband or full", "fidelity", "name"
-            )
+        metrics, last = [each.metric for each in self.objectives], self.objective.epoch == "last"
+        several, single = len(metrics) > 1, "compares a single objective"
+        twice = several and len(set(metrics)) < len(metrics)
+        early = several and not last and metrics[0] in ("seconds", "parameters")
+        differ = "measured seconds differ between equal searches; set as_finished, or remove this objective"
+        for refused, key, reason in (
+            (self.order == "fixed" and "seconds" in metrics, "order", differ),
+            (not several and self.choose == "knee", "choose", "requires several objectives; remove this key"),
+            (twice, "objective.others", "a metric occurs twice; remove one of them"),
+            (early, "objective.epoch", f"the first epoch has the best {metrics[0]}; set last, or write another metric first"),
+            (several and self.folds.prune is not None, "folds.prune", f"{single}; remove this key"),
+            (several and self.fidelity.name == "median", "fidelity.name", f"{single}; set asha, hyperband or full"),
+        ):  # fmt: skip
+            if refused:
+                raise_config_error(reason, *key.split("."))
         return self
 
     @property

@@ -1,7 +1,6 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -226,8 +225,10 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     yield from _unlike_asked(record)
     if question := question_of_effect(data.rows):
         yield f"equal:  {question}"
-    counts = Counter(row.state for row in data.rows)
-    others = "".join(f", {counts[each]} {each}" for each in ("stopped", "failed", "unwanted") if counts[each])
+    counts = {
+        each: [row.state for row in data.rows].count(each) for each in ("stopped", "failed", "unwanted")
+    }
+    others = "".join(f", {number} {state}" for state, number in counts.items() if number)
     yield f"trials: {count}{others}; {sum(row.core_hours for row in data.rows):.3g} core hours"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"

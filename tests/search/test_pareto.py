@@ -226,13 +226,13 @@ def test_the_table_and_the_file_of_the_best_name_the_front(tmp_path: Path, monke
 
 
 REFUSED = {
-    "seconds in a fixed order": ({"objective": LOSS_AND_TIME, "order": "fixed"}, "order", "seconds are measured"),
+    "seconds in a fixed order": ({"objective": LOSS_AND_TIME, "order": "fixed"}, "order", "measured seconds"),
     "a test of folds": (
         {"objective": LOSS_AND_SIZE, "folds": {"k": 3, "in_turn": True, "prune": 0.1}}, "folds.prune", "a single",
     ),
     "median": ({"objective": LOSS_AND_SIZE, "fidelity": {"name": "median"}}, "fidelity.name", "asha, hyperband"),
     "a knee of one": ({"choose": "knee"}, "choose", "requires several objectives"),
-    "twice": ({"objective": [LOSS_AND_SIZE[0]] * 2}, "objective.others", "val_loss occurs twice"),
+    "twice": ({"objective": [LOSS_AND_SIZE[0]] * 2}, "objective.others", "a metric occurs twice"),
     "size first": ({"objective": LOSS_AND_SIZE[::-1]}, "objective.epoch", "the first epoch has the best parameters"),
     "nothing": ({"objective": []}, "objective", "section of keys"),
     "a target of another": (

@@ -103,12 +103,11 @@ def experiment_schema() -> Schema:
             properties[key]["anyOf"] = [{"$ref": f"{place}/properties/{short}"}, {"$ref": place}]
     for resources in (whole["$defs"]["ResourcesConfig"], parts["PartResourcesConfig"]):
         resources["properties"]["mem"] = resources["properties"]["mem_mb"]  # its short form
-    search = whole["$defs"]["SearchConfig"]["properties"]
-    for key in ("folds", "objective"):
-        place = search[key].pop("$ref")
-        several = {"type": "array", "items": {"$ref": place}, "minItems": 1}
-        form = {"$ref": f"{place}/properties/k"} if key == "folds" else several
-        search[key]["anyOf"] = [form, {"$ref": place}]
+    folds, objective = (whole["$defs"]["SearchConfig"]["properties"][key] for key in ("folds", "objective"))
+    place = folds.pop("$ref")
+    folds["anyOf"] = [{"$ref": f"{place}/properties/k"}, {"$ref": place}]
+    place = objective.pop("$ref")
+    objective["anyOf"] = [{"type": "array", "items": {"$ref": place}}, {"$ref": place}]
     runs = whole["properties"]["runs"]
     # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]
