@@ -214,10 +214,8 @@ def lost_trials(record: StoredStudy) -> list[str]:
 def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     count = len(record.snapshot.trials)
     yield f"best: trial {best.number} of {count}  {format_objective(record.search.objective, best)}"
-    if selection := format_selection(record.snapshot):
-        yield f"  {selection}"
-    if front := format_front(record.snapshot):
-        yield f"  {front}; the column front of the table marks them"
+    for text in filter(None, (format_selection(record.snapshot), format_front(record.snapshot))):
+        yield f"  {text}"
     yield from (f"  {line}" for line in format_point_lines(best.point))
     data, paths = StudyData(record), SearchPaths(record.folder)
     if sentence := base_sentence(data, compare_trials(data)):

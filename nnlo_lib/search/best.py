@@ -161,7 +161,7 @@ def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]
     yield f"Best of {plural(len(record.snapshot.trials), 'trial')} of the search of experiment {record.experiment.name}: {selected}."
     yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} in this folder lists all trials."
     if front := format_front(record.snapshot):
-        yield f"It is {front}; {SearchPaths.table.name} marks them in the column front."
+        yield f"Trial {best.number} is {front}."
     if record.search.objective.epoch == "best":
         yield f"{plural(run.train.epochs, 'epoch')}: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     elif run.train.epochs < record.experiment.train.epochs:

@@ -220,7 +220,8 @@ def test_the_table_and_the_file_of_the_best_name_the_front(tmp_path: Path, monke
     best = (folder / "best.yaml").read_text()
     assert "val_loss 0.2, parameters 40" in best
     assert (
-        "from 3 trials on the Pareto front of val_loss, parameters: nearest to the best value of each" in best
+        "3 trials on the Pareto front of val_loss, parameters (column front of trials.csv): nearest to"
+        in best
     )
     assert "lr: 0.3" in best
 

@@ -180,10 +180,8 @@ def format_front(known: StudySnapshot) -> str:
         return ""
     metrics, choose = [each.metric for each in known.search.objectives], known.search.choose
     by = f"with the best {metrics[0]}" if choose == "first" else "nearest to the best value of each"
-    number_of = plural(len(known.front), "trial")
-    return (
-        f"chosen from {number_of} on the Pareto front of {', '.join(metrics)}: {by} (search.choose: {choose})"
-    )
+    front = f"{plural(len(known.front), 'trial')} on the Pareto front of {', '.join(metrics)}"
+    return f"chosen from {front} (column front of trials.csv): {by} (search.choose: {choose})"
 
 
 def with_error(mean: float, error: float) -> str:
