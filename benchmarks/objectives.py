@@ -11,7 +11,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 # Set before numpy is imported, because its libraries read it when they are loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,12 +29,8 @@ OURS, OPTUNA = ("random", "forest", "gp"), ("nsga2", "tpe")
 TRAINING = next(each for each in FUNCTIONS if each.name == "conditional")
 
 
-class Problem(NamedTuple):
-    """Functions to minimize together, with their search space; the ideal point is 0."""
-
-    space: dict[str, Any]
-    values: Callable[[Point], Vector]
-    reference: Vector
+# Search space, functions to minimize together, and the reference point; the ideal point is 0.
+Problem = tuple[dict[str, Any], Callable[[Point], Vector], Vector]
 
 
 def zdt1(point: Point) -> Vector:
@@ -56,24 +52,25 @@ def network(point: Point) -> Vector:
     return TRAINING.value(point), point["units"] * (10 + (point["layers"] - 1) * point["units"])
 
 
-PROBLEMS = {
-    "zdt1": Problem({f"x{i}": {"uniform": [0, 1]} for i in range(6)}, zdt1, (1.1, 1.1)),
-    "dtlz2": Problem({f"x{i}": {"uniform": [0, 1]} for i in range(6)}, dtlz2, (1.1, 1.1, 1.1)),
-    "network": Problem(TRAINING.space, network, (0.5, 100_000)),
+UNIT = {f"x{i}": {"uniform": [0, 1]} for i in range(6)}
+PROBLEMS: dict[str, Problem] = {
+    "zdt1": (UNIT, zdt1, (1.1, 1.1)),
+    "dtlz2": (UNIT, dtlz2, (1.1, 1.1, 1.1)),
+    "network": (TRAINING.space, network, (0.5, 100_000)),
 }
 
 
 def ours(method: str, problem: Problem, seed: int, evaluations: int, pending: int) -> Iterator[Vector]:
     """Yield the values of the proposals of a method of nnlo."""
-    objective = [{"metric": f"f{place}", "direction": "minimize"} for place in range(len(problem.reference))]
-    settings = {"space": problem.space, "method": {"name": method}, "seed": seed, "objective": objective}
+    space, function, reference = problem
+    objective = [{"metric": f"f{place}", "direction": "minimize"} for place in range(len(reference))]
+    settings = {"space": space, "method": {"name": method}, "seed": seed, "objective": objective}
     search = SearchConfig.model_validate(settings)
     propose, trials, results = build_sampler(search), [], {}
     for number in range(evaluations):
         known = dict(list(results.items())[: max(0, number - pending)])
         point = propose(number, StudySnapshot(search, 1, trials, known))
-        assert point is not None
-        values, fold_task = problem.values(point), FoldTask(number, 0, 1)
+        values, fold_task = function(point), FoldTask(number, 0, 1)
         trials.append(Trial(number, point, (SchedulingDecision(number, fold_task, ()),)))
         row = {f"f{place}": value for place, value in enumerate(values)}
         results[fold_task] = Result(fold_task, "finished", (row,))
@@ -87,11 +84,11 @@ def optuna_s(method: str, problem: Problem, seed: int, evaluations: int, pending
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     samplers = optuna.samplers
     sampler = samplers.TPESampler(seed=seed) if method == "tpe" else samplers.NSGAIISampler(seed=seed)
-    study = optuna.create_study(directions=["minimize"] * len(problem.reference), sampler=sampler)
+    study = optuna.create_study(directions=["minimize"] * len(problem[2]), sampler=sampler)
     running = []
     for _ in range(evaluations):
         trial = study.ask()
-        running.append((trial, problem.values(suggest(trial, problem.space))))
+        running.append((trial, problem[1](suggest(trial, problem[0]))))
         yield running[-1][1]
         if len(running) > pending:
             study.tell(*running.pop(0))
@@ -125,13 +122,10 @@ def main() -> None:
     for method in options.methods:
         search, started, cells = optuna_s if method in OPTUNA else ours, time.process_time(), []
         for problem in PROBLEMS.values():
-            arguments = options.evaluations, options.pending
-            found = [
-                hypervolume(list(search(method, problem, seed, *arguments)), problem.reference)
-                for seed in range(options.seeds)
-            ]
-            box = math.prod(problem.reference)
-            low, median, high = (each / box for each in statistics.quantiles(found, n=4))
+            given = options.evaluations, options.pending
+            every = [[*search(method, problem, seed, *given)] for seed in range(options.seeds)]
+            found = [hypervolume(each, problem[2]) / math.prod(problem[2]) for each in every]
+            low, median, high = statistics.quantiles(found, n=4)
             cells.append(f"{median:.3f} ({low:.3f} to {high:.3f})")
         seconds = (time.process_time() - started) / len(PROBLEMS) / options.seeds / options.evaluations
         print(f"| {method} | {' | '.join(cells)} | {seconds:.3f} |", flush=True)
