@@ -1,6 +1,6 @@
 """Settings of a hyperparameter search: search space, sampler, fidelity, folds, objective and budget."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -171,27 +171,14 @@ BuiltInFidelityConfig = Annotated[
 FidelityConfig = BuiltInOr[BuiltInFidelityConfig, UserPrunerConfig]
 
 
-class ObjectiveConfig(ConfigModel):
-    """The objective of a search: one metric, averaged over the folds of a trial."""
+class DirectedMetricConfig(ConfigModel):
+    """A further objective of a search. Its value of a fold is that of the epoch that the first objective selects."""
 
-    metric: str = "val_loss"
-    """Column of the history: val_loss, val_accuracy, train_loss ..."""
+    metric: str = Field(examples=["parameters"])
+    """Column of the history: val_loss, val_accuracy, train_loss, seconds ...; or parameters, their number in the model."""
     direction: Literal["minimize", "maximize"] | None = None
     """Direction of the optimization; null: by the name of the metric (accuracies are maximized, errors and losses
-    minimized)."""
-    epoch: Literal["best", "last"] = "best"
-    """Epoch of a fold whose value counts."""
-    target: Annotated[float | None, EditEffect.SEARCH_END] = None
-    """Value of the best trial that ends the search; null: none."""
-    max_seconds: float | None = Field(None, gt=0)
-    """Maximum training time of a fold; trials that exceed it do not count; null: no limit."""
-    max_parameters: int | None = Field(None, ge=1)
-    """Maximum number of model parameters; larger models are not trained; null: no limit."""
-
-    @model_validator(mode="after")
-    def _target_within_range(self) -> Self:
-        check_accuracy_range(self.metric, self.target, "target")
-        return self
+    minimized, also seconds and parameters)."""
 
     @property
     def sign(self) -> int:
@@ -200,6 +187,39 @@ class ObjectiveConfig(ConfigModel):
             self.direction == "minimize" if self.direction else better_direction(self.metric) == "smaller"
         )
         return 1 if smaller else -1
+
+
+class ObjectiveConfig(DirectedMetricConfig):
+    """The objective of a search: one metric, averaged over the folds of a trial.
+
+    A list of objectives is its first entry with the rest as `others`: the search then looks for their Pareto front.
+    """
+
+    metric: str = "val_loss"
+    """Column of the history: val_loss, val_accuracy, train_loss, seconds ...; or parameters, their number in the model."""
+    epoch: Literal["best", "last"] = "best"
+    """Epoch of a fold whose value counts."""
+    target: Annotated[float | None, EditEffect.SEARCH_END] = None
+    """Value of the best trial that ends the search; null: none."""
+    max_seconds: float | None = Field(None, gt=0)
+    """Maximum training time of a fold; trials that exceed it do not count; null: no limit."""
+    max_parameters: int | None = Field(None, ge=1)
+    """Maximum number of model parameters; larger models are not trained; null: no limit."""
+    others: tuple[DirectedMetricConfig, ...] | None = None
+    """Further objectives; null: none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        match value:
+            case [dict() as first, *others]:
+                return {**first, "others": others} if others else first
+        return value
+
+    @model_validator(mode="after")
+    def _target_within_range(self) -> Self:
+        check_accuracy_range(self.metric, self.target, "target")
+        return self
 
 
 class FoldsConfig(ConfigModel):
@@ -281,6 +301,9 @@ class SearchConfig(ConfigModel):
     """Cross-validation of each trial."""
     objective: ObjectiveConfig = ObjectiveConfig()
     """Metric by which trials are compared."""
+    choose: Annotated[Literal["first", "knee"], EditEffect.SEARCH_END] = "first"
+    """Trial of the Pareto front that is the best one, with several objectives. first: that with the best value of the first
+    objective; knee: that nearest to the best values of all, each scaled to the range of the front."""
     fidelity: FidelityConfig = FullFidelityConfig()
     """Number of epochs of a trial: full, asha, hyperband, median or pbt."""
     budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = BudgetConfig()
@@ -297,6 +320,31 @@ class SearchConfig(ConfigModel):
                 raise_config_error(
                     "pbt compares trials with all their folds; remove this key", "folds", "prune"
                 )
+        return self
+
+    @property
+    def objectives(self) -> tuple[DirectedMetricConfig, ...]:
+        """All objectives, the first one first."""
+        return (self.objective, *(self.objective.others or ()))
+
+    @model_validator(mode="after")
+    def _fits_objectives(self) -> Self:
+        metrics, last = [each.metric for each in self.objectives], self.objective.epoch == "last"
+        several, single = len(metrics) > 1, "compares a single objective"
+        twice = several and len(set(metrics)) < len(metrics)
+        early = several and not last and metrics[0] in ("seconds", "parameters")
+        differ = "measured seconds differ between equal searches; set as_finished, or remove this objective"
+        for refused, key, reason in (
+            (self.order == "fixed" and "seconds" in metrics, "order", differ),
+            (not several and self.choose == "knee", "choose", "requires several objectives; remove this key"),
+            (twice, "objective.others", "a metric occurs twice; remove one of them"),
+            (early, "objective.epoch", f"the first epoch has the best {metrics[0]}; set last, or write another metric first"),
+            (several and self.folds.prune is not None, "folds.prune", f"{single}; remove this key"),
+            (several and self.known is not None, "known", f"{single}: a table has the values of one; remove this key"),
+            (several and self.fidelity.name in ("median", "pbt"), "fidelity.name", f"{single}; set asha, hyperband or full"),
+        ):  # fmt: skip
+            if refused:
+                raise_config_error(reason, *key.split("."))
         return self
 
     @property

@@ -17,7 +17,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import (
     checkpoint_numbers,
     remove_checkpoint,
 )
-from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config import Experiment
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import RunPaths, SearchPaths, StatePaths, store_of
 from nnlo_lib.core.atomic_file import fsync_folder
@@ -113,20 +113,26 @@ def train_fold_task(
     point, parent = trial.point, trial.parent
     # Outside the `try`: an error of the data set is not a failure of the trial.
     manifest = DataManifest.load(store_of(experiment).manifest)
-    error = ""
+    error, too_large, search = "", "", experiment.search
+    assert search is not None, "only a search has fold tasks"
+    limit, count = search.objective.max_parameters, None
     try:
         run = trial_run(experiment, point)
-        too_large = _too_large(experiment, run, manifest)
+        if limit is not None or "parameters" in {each.metric for each in search.objectives}:
+            from nnlo_lib.train.replica.model_build import count_parameters
+
+            count = count_parameters(run, manifest, experiment.seeds[0])
     except UserError as raised:
-        too_large, error = "", str(raised)
+        error = str(raised)
+    if count is not None and limit is not None and count > limit:
+        too_large = f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})"
     if too_large or error:
         status: Status = "unwanted" if too_large else "failed"
         Result(fold_task, status, error=too_large or error, point=point).write(folder)
         return 0
-    assert experiment.search is not None, "only a search has fold tasks"
     paths, fold = SearchPaths(folder), fold_task.fold
     start = paths.fold(parent.trial, fold).state.rungs / f"{parent.epochs}" if parent else None
-    folds, resources, started = experiment.search.folds.k, RunResources(run), time.time()
+    folds, resources, started = search.folds.k, RunResources(run), time.time()
     task = Task(
         experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold if folds > 1 else None, folds,
         store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs, start,
@@ -143,11 +149,11 @@ def train_fold_task(
     )
     if may_get_memory or outcome.reason in (*STOPPED_REASONS, "disk full"):
         return outcome.exit_status
-    population = getattr(experiment.search.fidelity, "population", 0)
+    population = getattr(search.fidelity, "population", 0)
     if population and outcome.reason == "finished" and fold_task.epochs < run.train.epochs:
         keep_for_children(task)
     Result(
-        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
+        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs, count), outcome.error,
         started, time.time(), resources.cores, resources.gpus, point=point, **interrupted_costs(task.state, started),
     ).write(folder)  # fmt: skip
     # Only a fold that is paused at a rung may be continued; the end of the search removes what a kill here leaves.
@@ -193,20 +199,6 @@ def drop_outgrown(paths: SearchPaths, fold: int, population: int) -> None:
             shutil.rmtree(kept, ignore_errors=True)
 
 
-def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
-    """Return a message if the model has more parameters than the objective allows, otherwise an empty string.
-
-    Raises UserError if the model cannot be built.
-    """
-    limit = experiment.search.objective.max_parameters if experiment.search else None
-    if limit is None:
-        return ""
-    from nnlo_lib.train.replica.model_build import count_parameters
-
-    count = count_parameters(run, manifest, experiment.seeds[0])
-    return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
-
-
 def _attempt_with_retries(
     task: Task, launch_options: LaunchOptions, make_attempt: AttemptFunction
 ) -> AttemptOutcome:
@@ -222,15 +214,16 @@ def _attempt_with_retries(
         known = len(record)
 
 
-def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
-    """Return the history up to an epoch."""
+def _rows(task: Task, epochs: int, parameters: int | None) -> tuple[dict[str, float], ...]:
+    """Return the history up to an epoch, with the number of model parameters if it is known."""
     try:
         lines = task.paths.state.history.read_text().splitlines()
     except FileNotFoundError:
         return ()
     # The fold may be trained further already, if only the result file of a lower rung was deleted.
     rows = [json.loads(line) for line in lines]
-    return tuple(row for row in rows if row["epoch"] <= epochs)
+    more = {} if parameters is None else {"parameters": parameters}
+    return tuple(row | more for row in rows if row["epoch"] <= epochs)
 
 
 def interrupted_costs(state: Path, started: float) -> dict[str, Any]:

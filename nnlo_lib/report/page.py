@@ -38,6 +38,7 @@ from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.study import reason_to_end
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
+    format_front,
     format_objective,
     format_point_lines,
     format_selection,
@@ -213,8 +214,8 @@ def lost_trials(record: StoredStudy) -> list[str]:
 def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     count = len(record.snapshot.trials)
     yield f"best: trial {best.number} of {count}  {format_objective(record.search.objective, best)}"
-    if selection := format_selection(record.snapshot):
-        yield f"  {selection}"
+    for text in filter(None, (format_selection(record.snapshot), format_front(record.snapshot))):
+        yield f"  {text}"
     yield from (f"  {line}" for line in format_point_lines(best.point))
     data, paths = StudyData(record), SearchPaths(record.folder)
     if sentence := base_sentence(data, compare_trials(data)):
@@ -223,7 +224,7 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     if question := question_of_effect(data.rows):
         yield f"equal:  {question}"
     counts = {
-        state: sum(row.state == state for row in data.rows) for state in ("stopped", "failed", "unwanted")
+        each: [row.state for row in data.rows].count(each) for each in ("stopped", "failed", "unwanted")
     }
     others = "".join(f", {number} {state}" for state, number in counts.items() if number)
     yield f"trials: {count}{others}; {sum(row.core_hours for row in data.rows):.3g} core hours"

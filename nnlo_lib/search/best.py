@@ -6,7 +6,7 @@ For reports also the values among which the best trial is chosen, against the co
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -31,6 +31,7 @@ from nnlo_lib.search.study.trial import FoldTask, SearchPoint, resource_hours
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
+    format_front,
     format_objective,
     format_selection,
 )
@@ -57,11 +58,12 @@ def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
 
 
 def write_table(path: Path, record: StoredStudy) -> None:
-    """Write the table atomically, one row per trial: objective, value of each fold, costs, point and error.
+    """Write the table atomically, one row per trial: objectives, value of each fold, costs, point and error.
 
     Unknown values, and keys that are not active in a trial, are left empty.
     """
-    folds = [f"fold_{fold}" for fold in range(record.search.folds.k)]
+    others = [f"objective_{each.metric}" for each in record.search.objectives[1:]]
+    folds = [*others, *["front"] * bool(others), *(f"fold_{fold}" for fold in range(record.search.folds.k))]
     if record.search.objective.epoch == "best":
         folds += [f"best_epoch_{fold}" for fold in range(record.search.folds.k)]
     rows = record.trial_summaries
@@ -72,10 +74,10 @@ def write_table(path: Path, record: StoredStudy) -> None:
         columns = [*FIRST, *folds, *COSTS, *keys, "error"]
         writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_cells(row) for row in rows)
+        writer.writerows(_cells(row, others) for row in rows)
 
 
-def _cells(row: TrialSummary) -> dict[str, Any]:
+def _cells(row: TrialSummary, others: Sequence[str]) -> dict[str, Any]:
     known = {
         "trial": row.number, "status": row.state, "objective": row.objective,
         "adjusted_from_folds": row.adjusted_from or "", "standard_error": row.standard_error,
@@ -85,6 +87,7 @@ def _cells(row: TrialSummary) -> dict[str, Any]:
     folds: dict[str, Any] = {}
     for fold, value, epoch in zip(row.fold_numbers, row.folds, row.selected_epochs, strict=True):
         folds |= {f"fold_{fold}": value, f"best_epoch_{fold}": epoch if math.isfinite(value) else ""}
+    folds |= dict(zip(others, row.others, strict=False)) | ({"front": "yes"} if row.on_front else {})
     # An empty cell means that the key is not active; null is a value.
     point = {key: "null" if value is None else value for key, value in row.point.items()}
     # Only NaN differs from itself.
@@ -208,6 +211,8 @@ def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]
     selected = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
     yield f"Best of {plural(len(record.snapshot.trials), 'trial')} of the search of experiment {record.experiment.name}: {selected}."
     yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} in this folder lists all trials."
+    if front := format_front(record.snapshot):
+        yield f"Trial {best.number} is {front}."
     if record.search.objective.epoch == "best":
         yield f"{plural(run.train.epochs, 'epoch')}: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     elif run.train.epochs < record.experiment.train.epochs:

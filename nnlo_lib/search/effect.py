@@ -52,7 +52,7 @@ def unused_reason(experiment: Experiment, key: str) -> str:
 def same_training(experiment: Experiment, key: str) -> bool:
     """Return True if trials that differ only in a searched key train alike, so that only their times can differ."""
     assert experiment.search is not None
-    if experiment.search.objective.metric in UNDIRECTED_METRICS:
+    if any(each.metric in UNDIRECTED_METRICS for each in experiment.search.objectives):
         return False
     runs = _valid_runs(experiment.settings, end_points(experiment.search.space, key))
     free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA)

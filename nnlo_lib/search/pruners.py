@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from nnlo_lib.config.search import FidelityConfig
 from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.search.pareto import count_dominating
 from nnlo_lib.search.study.snapshot import StudySnapshot, lowest, running_average
 from nnlo_lib.search.study.trial import SearchPoint, Trial
 
@@ -99,17 +100,19 @@ def promotion(
 
 
 def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -> list[int]:
-    """Return the best 1/factor of the trials that have ended at a rung.
+    """Return the best 1/factor of the trials that have ended at a rung: those that the fewest others dominate.
 
     Failed trials and trials with pruned folds count as ended, but are never returned.
     """
-    facts = known.facts
+    facts, several = known.facts, len(known.search.objectives) > 1
     ended = [trial for trial in trials if facts[trial].means.get(rung) is not None]
+    complete = [trial for trial in ended if rung in facts[trial].complete]
+    worse_than = dict.fromkeys(complete, 0)
+    if several:
+        worse_than = count_dominating({trial: known.mean_values(trial, rung) or () for trial in complete})
     # Equal values are ordered by trial number, so that a replay makes the same decision.
-    complete = sorted(
-        (facts[trial].means[rung] or 0.0, trial) for trial in ended if rung in facts[trial].complete
-    )
-    return [trial for _, trial in complete[: len(ended) // factor]]
+    complete.sort(key=lambda trial: (worse_than[trial], facts[trial].means[rung] or 0.0, trial))
+    return complete[: len(ended) // factor]
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def export_study(folder: Path, output: Path | None) -> str:
         study = optuna.create_study(
             storage=f"sqlite:///{part.absolute()}",
             study_name=stored.experiment.name,
-            direction="minimize" if objective.sign > 0 else "maximize",
+            directions=["minimize" if each.sign > 0 else "maximize" for each in stored.search.objectives],
         )
         study.set_user_attr("metric", objective.metric)
         study.set_user_attr("folder", str(stored.folder))
@@ -99,15 +99,16 @@ def _trial(stored: StoredStudy, row: TrialSummary, distributions: dict[str, Any]
     results = [result for found in rungs.values() for result in found]
     top = next((found for found in reversed(rungs.values()) if found), [])
     state = TrialState[STATES[row.state]]
-    has_value = math.isfinite(row.objective) and row.state in ("finished", "stopped")
+    values = [row.objective, *row.others]
+    has_value = math.isfinite(sum(values)) and row.state in ("finished", "stopped")
     times = [datetime.fromtimestamp(each) for result in results for span in result.spans for each in span]
     reason = {"reason": row.reason} if row.reason else {}
     return FrozenTrial(
         number=row.number,
         trial_id=row.number,
         state=state,
-        value=row.objective if has_value else None,
-        values=None,
+        value=None,
+        values=values if has_value else None,
         datetime_start=min(times, default=datetime.fromtimestamp(0)),
         datetime_complete=max(times, default=datetime.fromtimestamp(0)) if state.is_finished() else None,
         params={key: _scalar(value) for key, value in row.point.items()},

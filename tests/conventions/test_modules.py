@@ -33,6 +33,7 @@ SMALL = {
     "models/layer_table_text.py": "the report imports it, without torch",
     "models/zoo_registry.py": "the configuration imports it, without torch",
     "mpi_learn.py": "the documented import path of compat/mpi_learn",
+    "search/pareto.py": "functions of vectors, below the snapshot that samplers and pruners read",
     "preflight/passed_checks.py": "keeps torch out of a check",
     "problems/target_range.py": "the checks before a start import it, without torch",
 }

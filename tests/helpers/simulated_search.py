@@ -121,6 +121,7 @@ class Cluster:
         point = read_trial(self.folder, fold_task.trial).point
         rows = tuple(
             {"epoch": e, "val_loss": loss(point, e, fold_task.fold), "seconds": seconds(point, e)}
+            | {"parameters": point["train.batch_size"]}
             for e in range(1, fold_task.epochs + 1)
         )
         if self.fails(fold_task):

@@ -103,9 +103,11 @@ def experiment_schema() -> Schema:
             properties[key]["anyOf"] = [{"$ref": f"{place}/properties/{short}"}, {"$ref": place}]
     for resources in (whole["$defs"]["ResourcesConfig"], parts["PartResourcesConfig"]):
         resources["properties"]["mem"] = resources["properties"]["mem_mb"]  # its short form
-    folds = whole["$defs"]["SearchConfig"]["properties"]["folds"]
+    folds, objective = (whole["$defs"]["SearchConfig"]["properties"][key] for key in ("folds", "objective"))
     place = folds.pop("$ref")
     folds["anyOf"] = [{"$ref": f"{place}/properties/k"}, {"$ref": place}]
+    place = objective.pop("$ref")
+    objective["anyOf"] = [{"type": "array", "items": {"$ref": place}}, {"$ref": place}]
     runs = whole["properties"]["runs"]
     # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]

@@ -52,10 +52,7 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     # Trees minimize the squared error, which a few very poor trials would dominate.
     logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
     # NaN marks a key that is not active in a trial. Each key has at least two values: no column is all NaN.
-    columns = [
-        [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows]
-        for key in keys
-    ]
+    columns = [[key.coordinate(row.point) for row in rows] for key in keys]
     numbers = np.array([*columns, [row.epochs for row in rows]], dtype=float).T
     low, high = np.nanmin(numbers, axis=0), np.nanmax(numbers, axis=0)
     # A column with a single value, such as equal epochs, has no length to divide by.

@@ -14,7 +14,8 @@ from nnlo_lib.report.search.importance import fit_forest, importance_figure, imp
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
     convergence_figures,
-    count_single_epoch_trials,
+    fold_mean_curve,
+    front_figures,
     learning_curve_figure,
     parallel_coordinates,
 )
@@ -54,8 +55,11 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
         "question": question_of_effect(data.rows),
         "folder": folder,
         "charts": [chart for chart in (*convergence_figures(data), learning_curve_figure(data)) if chart],
+        "front": [row for row in rows if int(row[0]) in data.study.snapshot.front],
+        "front_charts": front_figures(data),
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),
-        "single_epoch": count_single_epoch_trials(data),
+        # These trials are a mark without a line.
+        "single_epoch": sum(len(fold_mean_curve(data, row.number)) == 1 for row in data.drawn_rows),
         "coordinates": parallel_coordinates(data, ranked),
         "effects": importance_figure(fitted),
         "how": importance_note(data, fitted),
@@ -115,8 +119,7 @@ def _utilization(data: StudyData, timed: Sequence[Result]) -> str:
         available_s += row["trained"] / row["utilisation"] if row["utilisation"] else all_groups
     if counts := sorted({row["blocks"] for row in rows}):
         several = f"{counts[0]} to {counts[-1]} rank groups"
-        groups = plural(counts[0], "rank group") if len(counts) == 1 else several
-        parts.append(f"the time of {groups}")
+        parts.append(f"the time of {plural(counts[0], 'rank group') if len(counts) == 1 else several}")
     if outside:
         slots = _slots(data, outside)
         available_s += slots * union_length(span for result in outside for span in result.spans)

@@ -14,6 +14,7 @@ from nnlo_lib.report.figure import ValueAxis, thinned, value_axis
 from nnlo_lib.report.formatting import listing, percent, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.storage import StoredStudy, load_study
+from nnlo_lib.search.study.trial import SearchPoint
 from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text
 from nnlo_lib.state.finished_run import FinishedRun
 
@@ -39,18 +40,13 @@ class StudyData:
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
         """The trials that have an objective: the best one, other candidates for it, and then trials with fewer folds or epochs."""
-        known = [row for row in self.rows if math.isfinite(row.objective)]
-        candidates, best = self.study.snapshot.contenders, self.best
-        # Values of lower rungs that do not count, and of fewer folds, are not ordered among the candidates.
-        return sorted(
-            known,
-            key=lambda row: (
-                row.number != best,
-                row.number not in candidates,
-                self.sign * row.objective,
-                row.number,
-            ),
+        known, candidates = (
+            [row for row in self.rows if math.isfinite(row.objective)],
+            self.study.snapshot.contenders,
         )
+        # Values of lower rungs that do not count, and of fewer folds, are not ordered among the candidates.
+        known.sort(key=lambda row: (row.number not in candidates, self.sign * row.objective, row.number))
+        return sorted(known, key=lambda row: row.number != self.best)
 
     @cached_property
     def trained_runs(self) -> list[FinishedRun]:
@@ -112,8 +108,11 @@ class SearchedParameter(NamedTuple):
         """The last two parts of the key's path."""
         return ".".join(self.name.split(".")[-2:])
 
-    def coordinate(self, value: Any) -> float:
-        """Return a value as a number: its index in `choices`, or itself, as logarithm if the key is searched on such a scale."""
+    def coordinate(self, point: SearchPoint) -> float:
+        """Return a point's value as a number: its index in `choices`, itself, or its logarithm; NaN if the key is inactive."""
+        if self.name not in point:
+            return math.nan
+        value = point[self.name]
         if self.choices:
             # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
             return float([*map(repr, self.choices)].index(repr(value)))
@@ -128,14 +127,13 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
         if len(present) < 2:
             continue
         choices: tuple[Any, ...] = ()
-        if dimension.choice or not all(map(_is_number, present.values())):
+        # bool is a subclass of int.
+        numbers = [
+            each for each in present.values() if isinstance(each, int | float) and type(each) is not bool
+        ]
+        if dimension.choice or len(numbers) < len(present) or not all(map(math.isfinite, numbers)):
             # Listed choices come in the order of the file, before the others.
             listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}
             choices = tuple((listed | present).values())
         found.append(SearchedParameter(name, dimension.kind.startswith("log"), choices))
     return found
-
-
-def _is_number(value: Any) -> bool:
-    # bool is a subclass of int.
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -20,13 +20,13 @@ from nnlo_lib.report.figure import (
     panel,
     quantitative,
     thinned,
+    value_axis,
     value_if,
 )
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.search.best import candidate_values, core_hours_by_task
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
 
-EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
 MAX_AXES = 12  # keys; the least important of more keys are left out
 MAX_TABLE_COLUMNS, MAX_TABLE_ROWS = 8, 30  # of the table beside the learning curves
@@ -34,7 +34,7 @@ MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 220, 980  # pixels; more axes than
 INACTIVE_PLACE = -0.1  # on a coordinate from 0 to 1: the trial does not have the key
 PARAMS = [{"name": "chosen", "value": -1}]
 IS_CHOSEN = {"test": "datum.trial == chosen", "value": "var(--run-1)"}
-IS_BEST = {"test": "datum.state == 'best'", "value": "var(--run-0)"}
+IS_BEST = {"test": "datum.state == 'best' || datum.state == 'front'", "value": "var(--run-0)"}
 COLOR = {"condition": [IS_CHOSEN, IS_BEST], "value": SOFT}
 IS_STRONG = "datum.trial == chosen || datum.state == 'best'"
 
@@ -58,34 +58,45 @@ def convergence_figures(data: StudyData) -> list[Figure]:
     final = {each.trial: each for each in values}
     by_trial = [(float(trial), final[trial].value) for trial in sorted(final)]
     by_hours = [(each.core_hours, each.value) for each in values]
-    return [
-        _convergence(data, trials, by_trial, "trial", len(data.rows) - 1),
-        _convergence(data, hours, by_hours, "core hours", max(hours_at.values())),
-    ]
+    figures, title = [], f"Best {data.metric} so far"
+    for against, places, candidates, end in (
+        ("trial", trials, by_trial, len(data.rows) - 1.0),
+        ("core hours", hours, by_hours, max(hours_at.values())),
+    ):
+        best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
+        y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
+        # Without a trial that has all folds, none can be the best, and nothing reaches to the end.
+        x = [place for place, _ in candidates] + [end] * bool(best)
+        line = _steps(x, y.drawn(pd.Series([*best, *best[-1:]], dtype=float)))
+        spec = _trial_spec(_trial_points(data, y, places), against, y, line)
+        text = f"{title} against {against}; the table of all trials has the values."
+        figures.append(Figure(title, data.coverage_note(y.note), text, spec))
+    return figures
 
 
-def _convergence(
-    data: StudyData,
-    places: Mapping[int, float],
-    candidates: Sequence[tuple[float, float]],
-    against: str,
-    end: float,
-) -> Figure:
-    """Return a figure of the best objective so far, with the mark of each trial at its place.
+def front_figures(data: StudyData) -> list[Figure]:
+    """Return a figure of the first objective against each further one; with two objectives, a line along the front."""
+    known, figures = data.study.snapshot, []
+    rows = {row.number: row for row in data.ranked_rows if row.others and math.isfinite(sum(row.others))}
+    y = data.objective_axis([row.objective for row in rows.values()])
+    for place, other in enumerate(known.search.objectives[1:] if known.front else ()):
+        x = value_axis(other.metric, pd.Series([row.others[place] for row in rows.values()]))
+        drawn = {trial: x.drawn(row.others[place]) for trial, row in rows.items()}
+        # From the best value on the horizontal axis; what lies behind the line is dominated.
+        front = [*reversed(known.front)] if len(known.search.objectives) == 2 else []
+        line = _steps([drawn[each] for each in front], [y.drawn(rows[each].objective) for each in front])
+        spec = _trial_spec(_trial_points(data, y, drawn), other.metric, y, line, x.encoding)
+        title, scale = f"{data.metric} against {other.metric}", x.note and f"{other.metric}: {x.note}"
+        note = "; ".join(filter(None, [data.coverage_note(y.note), scale]))
+        figures.append(Figure(title, note, f"{title}; the table of the front has the values.", spec))
+    return figures
 
-    `candidates`: position and value of the candidates for the best trial, in order; smaller values are better.
-    """
-    best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
-    y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
-    steps = pd.DataFrame({"x": [place for place, _ in candidates], "value": best}, dtype=float)
-    if best:  # without a trial that has all folds, none can be the best
-        steps.loc[len(steps)] = [end, best[-1]]
+
+def _steps(x: Sequence[float], y: Sequence[float]) -> Spec:
+    """Return the layer of a line with steps through points, in their order."""
+    table = pd.DataFrame({"turn": range(len(x)), "x": x, "y": y})
     look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}
-    line = layer("line", {}, **look) | {"data": inline_data(steps.assign(y=y.drawn(steps["value"])))}
-    spec = _trial_spec(_trial_points(data, y, places), against, y, line)
-    title = f"Best {data.metric} so far"
-    text = f"{title} against {against}; the table of all trials has the values."
-    return Figure(title, data.coverage_note(y.note), text, spec)
+    return layer("line", {"order": quantitative("turn")}, **look) | {"data": inline_data(table)}
 
 
 def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) -> pd.DataFrame:
@@ -101,7 +112,9 @@ def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) ->
     return pd.DataFrame(columns).assign(value=objective, y=y.drawn(objective))
 
 
-def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) -> Spec:
+def _trial_spec(
+    points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec, x_encoding: Spec | None = None
+) -> Spec:
     """Return a specification with a mark per trial, hollow if it was stopped; a click chooses the trial in all figures.
 
     `points`: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip; `line`: layer behind the marks.
@@ -117,7 +130,9 @@ def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) ->
     }
     look = {"clip": True, "size": 40, "strokeWidth": 1.4, "filled": False, "cursor": "pointer"}
     axis = {"tickMinStep": 1} if x_title in ("trial", "epoch") else {}
-    x = quantitative("x", title=x_title, scale={"zero": x_title != "epoch", "nice": False}, axis=axis)
+    scale = {"zero": x_title != "epoch", "nice": False}
+    x = quantitative("x", **(x_encoding or {"scale": scale, "axis": axis}))
+    x["axis"] = x["axis"] | {"title": x_title}
     layers = [{**line, "params": [ZOOM]}, layer("point", mark, **look)]
     encoding = {"x": x, "y": quantitative("y", **y.encoding)}
     return panel(points, layers, 240, params=PARAMS, encoding=encoding)
@@ -128,7 +143,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
 
     A mark shows where a trial was stopped, and a trial with a single epoch.
     """
-    curves = {row.number: curve for row in data.drawn_rows if (curve := _fold_mean_curve(data, row.number))}
+    curves = {row.number: curve for row in data.drawn_rows if (curve := fold_mean_curve(data, row.number))}
     if not curves:
         return None
     y = data.objective_axis([value for curve in curves.values() for _, value in curve])
@@ -168,7 +183,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     return Figure(title, data.coverage_note(y.note), text, spec, headings, rows)
 
 
-def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
+def fold_mean_curve(data: StudyData, trial: int) -> list[tuple[float, float]]:
     """Return the metric by epoch, from the last epoch of a parent: the mean over the folds that have a value at the epoch.
 
     If not all folds have one, because the trial was pruned or folds ended early, the effects of the folds are removed.
@@ -187,13 +202,9 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
 
 
 def trial_state(data: StudyData, row: TrialSummary) -> str:
-    """Return what the mark of a trial shows: `best`, `stopped` or `done`."""
-    return "best" if row.number == data.best else "stopped" if row.state == "stopped" else "done"
-
-
-def count_single_epoch_trials(data: StudyData) -> int:
-    """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
-    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.drawn_rows)
+    """Return what the mark of a trial shows: `best`, `front`, `stopped` or `done`."""
+    other = "front" if row.on_front else "stopped" if row.state == "stopped" else "done"
+    return "best" if row.number == data.best else other
 
 
 def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> Figure | None:
@@ -209,14 +220,10 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     y = data.objective_axis(list(objectives))
     scale = math.log if y.encoding["scale"].get("type") == "log" else float
     # Name of each axis, and by trial the place and the text of its value.
-    axes = [
-        (
-            key.short_name,
-            [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows],
-            [format_value(row.point.get(key.name)) for row in rows],
-        )
-        for key in kept
-    ]
+    axes = []
+    for key in kept:
+        texts = [format_value(row.point.get(key.name)) for row in rows]
+        axes.append((key.short_name, [key.coordinate(row.point) for row in rows], texts))
     axes.append((data.metric, [*map(scale, y.drawn(objectives))], [*map(data.format_value, objectives)]))
     table = pd.DataFrame({
         "trial": [row.number for row in rows],

@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
@@ -19,6 +19,8 @@ from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     describe_epochs,
     error_signature,
+    format_front,
+    format_mean,
     format_selection,
     format_value,
 )
@@ -43,7 +45,13 @@ def search_headline(data: StudyData) -> Markup:
     counts = Counter(row.state for row in rows)
     others = [f"{counts[it]} {it}" for it in ("stopped", "running", "failed", "unwanted") if counts[it]]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
-    sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
+    reason, value = f"has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}", ""
+    if front := format_front(data.study.snapshot):
+        reason, value = f"is {escape(front)}", f"{escape(data.metric)} "
+    value += data.format_objective(best) + error
+    for each, mean in zip(search.objectives[1:], best.others, strict=False):
+        value += f", {escape(each.metric)} {format_mean(mean)}"
+    sentence = f"Trial {best.number} {reason}: {value}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
     lineage = [
         f"trial {trial} from epoch {epoch}" for trial, epoch in data.study.snapshot.lineage(data.best).items()
@@ -57,13 +65,15 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
     """Return headings and a row for each trial, the best first, trials without an objective last; at most MAX_DRAWN."""
     trials = data.study.snapshot.trials
     best, continues = data.study.search.objective.epoch == "best", any(trial.parent for trial in trials)
-    headings = ["trial", data.metric, "status", "epochs", *["best epochs"] * best, "time"]
+    metrics = [each.metric for each in data.study.search.objectives]
+    headings = ["trial", *metrics, "status", "epochs", *["best epochs"] * best, "time"]
     headings += [*(key.short_name for key in keys), *["continues"] * continues]
     cells, rest = [], [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
-        shown = [row.state, str(row.epochs), *data.best_epochs(row), format_duration(row.seconds)]
+        others = [*map(format_mean, row.others or [math.nan] * len(metrics[1:]))]
+        shown = [*others, row.state, str(row.epochs), *data.best_epochs(row), format_duration(row.seconds)]
         if continues:
             parent = trials[row.number].parent
             values.append(f"trial {parent.trial} from epoch {parent.epochs}" if parent else MISSING)
@@ -74,9 +84,9 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
 def compare_trials(data: StudyData) -> list[TrialComparison]:
     """Return the comparison of the best trial with each other trial that has the same epochs and folds.
 
-    Without a best trial, or if the best trial has fewer than two folds, the list is empty.
+    The list is empty without a best trial, if it has fewer than two folds, and if it has not the best first objective.
     """
-    if data.best is None:
+    if data.best is None or data.study.search.choose == "knee":
         return []
     best = data.rows[data.best]
     alike = [
@@ -90,7 +100,7 @@ def compare_trials(data: StudyData) -> list[TrialComparison]:
 
 def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
     """Return a sentence on the trials that may be as good as the best one; empty without trials to compare."""
-    if data.best is None or len(data.ranked_rows) < 2:
+    if data.best is None or len(data.ranked_rows) < 2 or data.study.search.choose == "knee":
         return ""
     if len(data.rows[data.best].folds) < 2:
         return (
@@ -118,6 +128,8 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
         return "The experiment's own settings (trial 0) are the best trial."
     against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
+    if found is None and data.study.search.choose == "knee":
+        return ""
     if found is None:
         single = "each is a single training (set search.folds.k)"
         reason = single if len(data.rows[data.best].folds) < 2 else "trial 0 has other epochs or folds"
@@ -160,26 +172,17 @@ def fold_figure(data: StudyData, differences: Mapping[int, str]) -> Figure | Non
     return Figure("Folds of the best trials", y.note, text, spec, headings, cells)
 
 
-class FailureGroup(NamedTuple):
-    """Trials that failed for the same reason: message of the first of them, `failed` or `unwanted`, count, and numbers as text."""
-
-    reason: str
-    state: str
-    number: int
-    trials: str
-
-
-def failure_groups(data: StudyData) -> list[FailureGroup]:
-    """Return the causes of failure, the most frequent first, each with the message of its first trial."""
+def failure_groups(data: StudyData) -> list[dict[str, Any]]:
+    """Return the causes of failure, the most frequent first: state, number and numbers of its trials, first message."""
     groups: dict[tuple[str, str], list[TrialSummary]] = defaultdict(list)
     for row in data.rows:
         if row.state in ("failed", "unwanted"):
             # Messages that differ only in numbers or settings have the same signature.
             groups[error_signature(row.reason), row.state].append(row)
-    ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
     found = []
-    for (_, state), rows in ranked:
+    for (_, state), rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number)):
         shown = ", ".join(str(row.number) for row in rows[:MAX_DRAWN_TRIALS])
         more = f" and {len(rows) - MAX_DRAWN_TRIALS} more" if len(rows) > MAX_DRAWN_TRIALS else ""
-        found.append(FailureGroup(rows[0].reason or "no reason recorded", state, len(rows), shown + more))
+        reason = rows[0].reason or "no reason recorded"
+        found.append({"reason": reason, "state": state, "number": len(rows), "trials": shown + more})
     return found

@@ -11,9 +11,10 @@ import numpy as np
 from nnlo_lib.config.search import DEFAULT_TRIALS, SearchConfig
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.search.pareto import weighted_values
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
-from nnlo_lib.search.study.trial import SearchPoint
+from nnlo_lib.search.study.trial import SearchPoint, Trial
 
 MAX_RANDOM_DRAWS = 1000  # random points that are yielded before all points of a finite space
 
@@ -106,15 +107,9 @@ def observe(
     ]
     epochs = rung(known, len(space.free) + 2, len(earlier))
     used = earlier if epochs == known.epochs else ()
-    values: list[tuple[SearchPoint, float]] = []
-    for trial in inside:
-        facts = known.facts[trial.number]
-        value = math.inf if facts.has_failed else facts.means.get(epochs)
-        # Only a mean over some folds needs more than the facts of the trial.
-        value = known.mean_value(trial.number, epochs) if value != value else value
-        if value is not None:
-            values.append((trial.point, value))
-    values = [*used, *values]
+    several = len(known.search.objectives) > 1
+    found = _values_of_several if several else _values_of_one
+    values = [*used, *found(known, inside, epochs)]
     worst = max((value for _, value in values if math.isfinite(value)), default=None)
     # A failed trial has an infinite value, which no model can be fitted to.
     evaluated = [(point, min(value, worst)) for point, value in values if worst is not None]
@@ -122,6 +117,35 @@ def observe(
     if known.memo.get((space, "evaluated"), ((), {}))[0] != evaluated:
         known.memo[space, "evaluated"] = evaluated, {}
     return replace(only_tried, evaluated=evaluated, pending=pending, memo=known.memo[space, "evaluated"][1])
+
+
+def _values_of_one(
+    known: StudySnapshot, trials: Sequence[Trial], epochs: int
+) -> Iterator[tuple[SearchPoint, float]]:
+    for trial in trials:
+        facts = known.facts[trial.number]
+        value = math.inf if facts.has_failed else facts.means.get(epochs)
+        # Only a mean over some folds needs more than the facts of the trial.
+        value = known.mean_value(trial.number, epochs) if value != value else value
+        if value is not None:
+            yield trial.point, value
+
+
+def _values_of_several(
+    known: StudySnapshot, trials: Sequence[Trial], epochs: int
+) -> Iterator[tuple[SearchPoint, float]]:
+    """Yield points with one value for all objectives, with other weights for each proposal; infinite for failures."""
+    vectors = {
+        trial.number: (math.inf,)
+        if known.has_failed(trial.number)
+        else known.mean_values(trial.number, epochs)
+        for trial in trials
+    }
+    valid = {number: each for number, each in vectors.items() if each and math.inf not in each}
+    weighted = weighted_values(valid, sampling_rng(known.search.seed, "weights", len(known.trials)))
+    for trial in trials:
+        if vectors[trial.number]:
+            yield trial.point, weighted.get(trial.number, math.inf)
 
 
 def tried(space: SearchSpace, known: StudySnapshot) -> Observations:

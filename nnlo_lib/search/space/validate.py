@@ -14,7 +14,7 @@ from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_set
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.metrics import metric_direction
 from nnlo_lib.config.rules.key_names import similar_keys
-from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, PopulationConfig, SearchConfig
+from nnlo_lib.config.search import DirectedMetricConfig, GridSamplerConfig, PopulationConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials, first_points, nested
@@ -32,6 +32,7 @@ VALIDATION_SAMPLES = 64  # random points that are checked besides the ends of al
 # Keys of `data` that are equal in all trials because the trials share one store.
 SHARED_DATA_KEYS = ("dataset", "source", "reader", "format", "shard_size")
 EXPERIMENT_ONLY_KEYS = frozenset(Experiment.model_fields) - frozenset(Run.model_fields)
+COST_METRICS = ("seconds", "parameters")  # minimized
 UNDIRECTED_METRICS = (
     "seconds", "samples_per_second", "bytes", "consensus_error", "consensus_error_normalised"
 )  # fmt: skip
@@ -54,8 +55,9 @@ def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator
     yield from ((("search", "space", key), fault) for key, fault in faults.items())
     if not faults:
         yield from _space_mistakes(experiment, search, refusals)
-    if error := find_objective_error(experiment, search.objective):
-        yield ("search", "objective", error[0]), error[1]
+    for place, objective in enumerate(search.objectives, -1):
+        if error := find_objective_error(experiment, objective):
+            yield ("search", "objective", *(("others", str(place)) if place >= 0 else ()), error[0]), error[1]
     yield from _epoch_mistakes(experiment, search)
     if isinstance(search.fidelity, PopulationConfig):
         yield from _population_mistakes(experiment, search, search.fidelity.population)
@@ -179,14 +181,14 @@ def _described(space: Space, refused: Refused, point: SearchPoint, blamed: str, 
     return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
 
 
-def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
-    """Return the wrong key of the objective and the reason, or None if the objective is valid."""
+def find_objective_error(experiment: Experiment, objective: DirectedMetricConfig) -> tuple[str, str] | None:
+    """Return the wrong key of an objective and the reason, or None if the objective is valid."""
     metric, search = objective.metric, experiment.search
     assert search is not None
     names = experiment.measured
     columns = [f"{split}_{name}" for split in ("train", "val") for name in names]
     spreads = [f"val_{name}_{end}" for name in names for end in ("min", "max")]
-    if metric not in (*columns, *spreads, *UNDIRECTED_METRICS):
+    if metric not in (*columns, *spreads, *UNDIRECTED_METRICS, *COST_METRICS):
         of_set = experiment.of_set_reason(metric.partition("_")[2])
         return "metric", f"'{metric}' is not measured{of_set or f'; {suggest_name(metric, columns)}'}"
     searched = "data.validation" in search.space
@@ -199,11 +201,11 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
         # columns[len(names)] is val_loss; the next ones are validation metrics.
         other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
         return "metric", f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}"
-    if objective.direction is None and metric_direction(metric) is None:
+    if objective.direction is None and metric not in COST_METRICS and metric_direction(metric) is None:
         return "direction", f"required for {metric}; set minimize or maximize"
     key = "train.restore_best"
     restored = extremes(search.space[key]) if key in search.space else (experiment.train.restore_best,)
-    if objective.epoch == "last" and any(restored):
+    if search.objective.epoch == "last" and any(restored):
         what = "last judges the weights of the last epoch"
         return "epoch", f"{what}, but {key} publishes those of the best one; set epoch: best, or remove {key}"
     return None
@@ -269,7 +271,7 @@ def unfinished_grid(search: SearchConfig, trials: int) -> str:
 
 def _test_split_warning(experiment: Experiment, search: SearchConfig) -> str:
     """Return a warning if the test split selects the best trial, or else an empty string."""
-    if search.folds.k > 1 or not search.objective.metric.startswith("val_"):
+    if search.folds.k > 1 or not any(each.metric.startswith("val_") for each in search.objectives):
         return ""
     searched = search.space.get("data.validation")
     if "test" not in (extremes(searched) if searched else (experiment.data.validation,)):

@@ -11,9 +11,10 @@ from itertools import pairwise, takewhile
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from nnlo_lib.config.search import ObjectiveConfig, SearchConfig
+from nnlo_lib.config.search import DirectedMetricConfig, ObjectiveConfig, SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import FoldEffects, FoldNoise
+from nnlo_lib.search.pareto import Vector, knee, pareto_front
 from nnlo_lib.search.study.trial import FoldTask, Result, Trial
 
 
@@ -26,17 +27,17 @@ def fold_value(objective: ObjectiveConfig, result: Result) -> float:
 
 def latest(objective: ObjectiveConfig, result: Result) -> float:
     """Return the value of the last epoch; infinite if it is not finite."""
-    return next(filter(math.isfinite, _column(objective, result)[-1:]), math.inf)
+    return next(filter(math.isfinite, column(objective, result)[-1:]), math.inf)
 
 
 def lowest(objective: ObjectiveConfig, result: Result) -> float:
     """Return the best value of all epochs; infinite if no epoch has a finite value."""
-    return min(filter(math.isfinite, _column(objective, result)), default=math.inf)
+    return min(filter(math.isfinite, column(objective, result)), default=math.inf)
 
 
 def running_average(objective: ObjectiveConfig, result: Result) -> float:
     """Return the mean of the finite values of all epochs so far; infinite if no epoch has a finite value."""
-    finite = list(filter(math.isfinite, _column(objective, result)))
+    finite = list(filter(math.isfinite, column(objective, result)))
     return fmean(finite) if finite else math.inf
 
 
@@ -54,7 +55,7 @@ def exceeds_time_limit(objective: ObjectiveConfig, result: Result) -> bool:
     )
 
 
-def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
+def column(objective: DirectedMetricConfig, result: Result) -> list[float]:
     """Return the metric by epoch, smaller being better. Raises UserError if the history lacks its column."""
     try:
         values = [row[objective.metric] for row in result.rows]
@@ -64,6 +65,22 @@ def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
             f"search.objective.metric: trial {result.fold_task.trial} has no {objective.metric}; its history has the columns {known}"
         ) from error
     return [math.nan if each is None else objective.sign * each for each in values]
+
+
+@dataclass(frozen=True)
+class OtherValue:
+    """Value of a fold in one of the further objectives, at the epoch whose value of the first objective counts."""
+
+    place: int  # in `objective.others`
+
+    def __call__(self, objective: ObjectiveConfig, result: Result) -> float:
+        """Return the value; infinite if it or the value of the first objective is not valid."""
+        first = fold_value(objective, result)
+        if math.isinf(first):
+            return math.inf
+        place = -1 if objective.epoch == "last" else column(objective, result).index(first)
+        value = column((objective.others or ())[self.place], result)[place]
+        return value if math.isfinite(value) else math.inf
 
 
 Number = Callable[[ObjectiveConfig, Result], float]  # of a fold, such as its value
@@ -209,6 +226,12 @@ class StudySnapshot:
             return fmean(known)
         return self.fold_effects(epochs, number).adjusted_mean(dict(enumerate(known)))
 
+    def mean_values(self, trial: int, epochs: int) -> Vector | None:
+        """Return `mean_value` of each objective; None while a result is missing."""
+        numbers: list[Number] = [fold_value, *map(OtherValue, range(len(self.search.objectives) - 1))]
+        found = [self.mean_value(trial, epochs, number) for number in numbers]
+        return tuple(each for each in found if each is not None) if None not in found else None
+
     def fold_effects(self, epochs: int, number: Number = fold_value) -> FoldEffects:
         """Return the effects of the folds at a rung on the numbers of `fold_values`."""
         if (epochs, number) not in self._effects:
@@ -282,11 +305,22 @@ class StudySnapshot:
         # Rungs are ascending: the last one of a trial replaces the others.
         return {trial: rung for rung in self.eligible_rungs for trial in self.complete_trials[rung]}
 
+    @cached_property
+    def front(self) -> dict[int, Vector]:
+        """Pareto front of the contenders, the best in the first objective first; empty for a search with one objective."""
+        if len(self.search.objectives) == 1:
+            return {}
+        found = {trial: self.mean_values(trial, rung) or () for trial, rung in self.contenders.items()}
+        valid = {trial: values for trial, values in found.items() if math.inf not in values}
+        return {trial: valid[trial] for trial in pareto_front(valid)}
+
     def best_trial(self) -> int | None:
-        """Return the winner; None if no trial has a valid result.
+        """Return the winner, or the choice from the front; None if no trial has a valid result.
 
         Without a winner, return the trial with the highest rung, then the most folds, then the best mean.
         """
+        if self.front:
+            return knee(self.front) if self.search.choose == "knee" else next(iter(self.front))
         if self.winner:
             return self.winner[0]
         reached = {}

@@ -9,7 +9,7 @@ from typing import Literal
 
 from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import error_headline
-from nnlo_lib.core.text_format import plural, table_lines
+from nnlo_lib.core.text_format import number, plural, table_lines
 from nnlo_lib.search.study.snapshot import StudySnapshot, exceeds_time_limit, fold_value, mean_and_error
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, resource_hours
 
@@ -39,6 +39,8 @@ class TrialSummary:
     gpu_hours: float
     point: SearchPoint
     reason: str  # reason why the trial failed or is unwanted, as one line, or an empty string
+    others: tuple[float, ...] = ()  # means of the further objectives; empty if the objective is unknown
+    on_front: bool = False  # on the Pareto front of several objectives
 
     @property
     def retrained_epochs(self) -> int:
@@ -59,12 +61,17 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
     if is_valid:
         mean = objective.sign * known.fold_effects(last[0].fold_task.epochs).adjusted_mean(values)
     error = mean_and_error(folds)[1] if is_valid else math.nan
+    vector = known.mean_values(trial, objective_rung(known, trial)) if is_valid else None
+    others = tuple(
+        each.sign * value if math.isfinite(value) else math.nan
+        for each, value in zip(known.search.objectives[1:], (vector or ())[1:], strict=False)
+    )
     selected = tuple(_selected_epochs(known, result) for result in last)
     return TrialSummary(
         trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, tuple(values),
         max((len(each.rows) for each in (last if is_valid else results)), default=0), selected,
         sum(each.seconds for each in results), resource_hours(results, "cores"), resource_hours(results, "gpus"),
-        known.trials[trial].point, reason,
+        known.trials[trial].point, reason, others, trial in known.front,
     )  # fmt: skip
 
 
@@ -147,7 +154,9 @@ def format_objective(objective: ObjectiveConfig, row: TrialSummary) -> str:
     """Return the objective of a trial as text: `val_loss 0.1234 +- 0.0100 over 3 folds`."""
     folds = f" over {len(row.folds)} folds" if len(row.folds) > 1 else ""
     folds = f" ({adjustment_text(row)})" if row.adjusted_from else folds
-    return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}"
+    others = zip(objective.others or (), row.others, strict=False)
+    more = "".join(f", {other.metric} {format_mean(value)}" for other, value in others)
+    return f"{objective.metric} {with_error(row.objective, row.standard_error)}{folds}{more}"
 
 
 def describe_epochs(objective: ObjectiveConfig, best: TrialSummary) -> str:
@@ -186,11 +195,26 @@ def format_selection(known: StudySnapshot) -> str:
     return f"selected from {plural(len(epochs), 'trial')} trained for {span} epoch{'s' * (high > 1)}"
 
 
+def format_front(known: StudySnapshot) -> str:
+    """Return the choice of the best trial from the Pareto front as text; an empty string for a single objective."""
+    if not known.front:
+        return ""
+    metrics, choose = [each.metric for each in known.search.objectives], known.search.choose
+    by = f"with the best {metrics[0]}" if choose == "first" else "nearest to the best value of each"
+    front = f"{plural(len(known.front), 'trial')} on the Pareto front of {', '.join(metrics)}"
+    return f"chosen from {front} (column front of trials.csv): {by} (search.choose: {choose})"
+
+
 def with_error(mean: float, error: float) -> str:
     """Return a mean as text, with its standard error if that is finite; `-` if the mean is not finite."""
     if not math.isfinite(mean):
         return "-"
     return f"{mean:.5g}" + (f" +- {error:.2g}" if math.isfinite(error) else "")
+
+
+def format_mean(value: float) -> str:
+    """Return the mean of a further objective as text, such as a number of parameters or of seconds."""
+    return f"{value:,.0f}" if value.is_integer() else number(value)
 
 
 def format_point_lines(point: SearchPoint) -> list[str]:

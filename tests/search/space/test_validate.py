@@ -84,7 +84,7 @@ COMBINATIONS = {
     ),
     "metric misspelt": (objective("metric: val_los"), ".*metric: 'val_los' is not measured; did you mean 'val_loss'"),
     "metric absent": (objective("metric: val_top5_accuracy"), ".*'val_top5_accuracy' is not measured"),
-    "direction": (objective("metric: seconds"), ".*direction: required for seconds; set minimize or maximize"),
+    "direction": (objective("metric: bytes"), ".*direction: required for bytes; set minimize or maximize"),
     "other weights": (
         objective("epoch: last") + "train: {restore_best: val_loss}\n",
         ".*epoch: last judges the weights of the last epoch, but train.restore_best publishes those of the best one",
