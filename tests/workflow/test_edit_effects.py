@@ -34,7 +34,7 @@ EDITS = {
     "parallel.peer_timeout": 9.0, "parallel.simulation": {"latency": 1.0}, "checkpoint": {"every": "1 epoch"},
     "observe": {"trace": True}, "resources": {"runtime": 7}, "name": "other", "seeds": [0, 1], "folds": 3,
     "runs": {"more": {}}, "search.space": {"train.optimizer.lr": [0.3]}, "search.method": {"name": "random"},
-    "search.trials": 3, "search.parallel": 3, "search.order": "as_they_come", "search.seed": 5, "search.folds": {"k": 2},
+    "search.trials": 3, "search.parallel": 3, "search.order": "as_they_come", "search.seed": 5, "search.start": [{"train.optimizer.lr": 0.05}], "search.known": "known.csv", "search.folds": {"k": 2},
     "search.objective.metric": "val_accuracy", "search.objective.direction": "maximize",
     "search.objective.epoch": "last", "search.objective.target": 0.1, "search.objective.max_seconds": 9.0,
     "search.objective.max_parameters": 9, "search.fidelity": {"name": "median"}, "search.budget": {"hours": 1.0},
