@@ -37,7 +37,7 @@ class AutoSamplerConfig(ImplementedConfig):
 
 
 class SkoptSamplerConfig(ImplementedConfig):
-    """`skopt.Optimizer` of scikit-optimize, told all known results; trainings in progress count with the smallest value."""
+    """`skopt.Optimizer` of scikit-optimize, which gets all known results; trainings in progress count with the smallest value."""
 
     name: Literal["skopt"] = "skopt"
     implementation = "nnlo_lib.search.samplers.skopt_optimizer:SkoptSampler"

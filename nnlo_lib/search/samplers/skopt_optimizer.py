@@ -1,4 +1,4 @@
-"""scikit-optimize's Optimizer as a sampler: a new one for each proposal, which is told all results, in order."""
+"""scikit-optimize's Optimizer as a sampler: a new one for each proposal, with all results, in order."""
 
 import warnings
 from collections.abc import Iterator
