@@ -1,4 +1,4 @@
-"""Measure searches with several objectives: `python benchmarks/objectives.py [--quick] [--pending 8] [--methods gp ...]`.
+"""Measure searches with several objectives: `python benchmarks/objectives.py [--quick] [--pending 8] [--methods auto ...]`.
 
 The result is the median over seeds of the hypervolume after 60 evaluations: the share of the box between 0 and a reference
 point that the front dominates. Peers of nnlo's methods are Optuna's NSGA-II and TPE. With --pending W, a proposal does
@@ -16,8 +16,9 @@ from typing import Any
 # Set before numpy is imported, because its libraries read it when they are loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from search import suggest
-from search_functions import FUNCTIONS, Point
+from sampler_problems import Point
+from sampler_problems import network as training
+from samplers import suggest
 
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.search.pareto import Vector
@@ -25,8 +26,8 @@ from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial
 
-OURS, OPTUNA = ("random", "forest", "gp"), ("nsga2", "tpe")
-TRAINING = next(each for each in FUNCTIONS if each.name == "conditional")
+OURS, OPTUNA = ("random", "auto"), ("nsga2", "tpe")
+TRAINING = training(failing=False)
 
 
 # Search space, functions to minimize together, and the reference point; the ideal point is 0.
@@ -48,8 +49,8 @@ def dtlz2(point: Point) -> Vector:
 
 
 def network(point: Point) -> Vector:
-    """Return the loss of a model of a training, and the parameters of its network: 80 to 5 million."""
-    return TRAINING.value(point), point["units"] * (10 + (point["layers"] - 1) * point["units"])
+    """Return the loss of a formula of a training, at least 0, and the parameters of its network: 80 to 5 million."""
+    return 0.1 + TRAINING.exact(point), point["units"] * (10 + (point["layers"] - 1) * point["units"])
 
 
 UNIT = {f"x{i}": {"uniform": [0, 1]} for i in range(6)}
@@ -83,7 +84,11 @@ def optuna_s(method: str, problem: Problem, seed: int, evaluations: int, pending
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     samplers = optuna.samplers
-    sampler = samplers.TPESampler(seed=seed) if method == "tpe" else samplers.NSGAIISampler(seed=seed)
+    sampler = (
+        samplers.TPESampler(seed=seed)
+        if method == "tpe"
+        else samplers.NSGAIISampler(seed=seed, population_size=20)
+    )
     study = optuna.create_study(directions=["minimize"] * len(problem[2]), sampler=sampler)
     running = []
     for _ in range(evaluations):
@@ -116,7 +121,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OPTUNA])
     options = parser.parse_args()
     if options.quick:
-        options.seeds, options.evaluations, options.methods = 2, 12, ["random", "gp"]
+        options.seeds, options.evaluations, options.methods = 2, 12, ["random", "auto"]
     print(f"| median hypervolume (quartiles) | {' | '.join(PROBLEMS)} | s per proposal |")
     print(f"| --- |{' ---: |' * (len(PROBLEMS) + 1)}")
     for method in options.methods:

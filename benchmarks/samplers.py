@@ -98,26 +98,7 @@ class Optuna(Method):
 
     def ask(self, number: int) -> Point:
         self._running[number] = trial = self._study.ask()
-        point: Point = {}
-        for key, kind in self._space.items():
-            if isinstance(kind, list):
-                point[key] = trial.suggest_categorical(key, kind)
-                continue
-            wanted = {
-                other: [each] if isinstance(each, str) else each
-                for other, each in kind.get("when", {}).items()
-            }
-            if any(point.get(other) not in values for other, values in wanted.items()):
-                continue
-            if "choice" in kind and isinstance(kind["choice"][0], str):
-                point[key] = trial.suggest_categorical(key, kind["choice"])
-            elif "choice" in kind:  # numbers in order: as an index, Optuna knows their order
-                point[key] = kind["choice"][trial.suggest_int(key, 0, len(kind["choice"]) - 1)]
-            else:
-                name = next(iter(kind))
-                draw = trial.suggest_int if name.endswith("integer") else trial.suggest_float
-                point[key] = draw(key, *kind[name], log=name.startswith("log"))
-        return point
+        return suggest(trial, self._space)
 
     def tell(self, number: int, point: Point, value: float) -> None:
         if math.isfinite(value):
@@ -129,6 +110,29 @@ class Optuna(Method):
             import optuna
 
             self._study.tell(self._running.pop(number), state=optuna.trial.TrialState.FAIL)
+
+
+def suggest(trial: Any, space: dict[str, Any]) -> Point:
+    """Return a point that a trial of Optuna suggests; a key with a condition is suggested only if the condition holds."""
+    point: Point = {}
+    for key, kind in space.items():
+        if isinstance(kind, list):
+            point[key] = trial.suggest_categorical(key, kind)
+            continue
+        wanted = {
+            other: [each] if isinstance(each, str) else each for other, each in kind.get("when", {}).items()
+        }
+        if any(point.get(other) not in values for other, values in wanted.items()):
+            continue
+        if "choice" in kind and isinstance(kind["choice"][0], str):
+            point[key] = trial.suggest_categorical(key, kind["choice"])
+        elif "choice" in kind:  # numbers in order: as an index, Optuna knows their order
+            point[key] = kind["choice"][trial.suggest_int(key, 0, len(kind["choice"]) - 1)]
+        else:
+            name = next(iter(kind))
+            draw = trial.suggest_int if name.endswith("integer") else trial.suggest_float
+            point[key] = draw(key, *kind[name], log=name.startswith("log"))
+    return point
 
 
 def search(method: str, name: str, seed: int, workers: int, trials: int) -> dict[str, Any]:
