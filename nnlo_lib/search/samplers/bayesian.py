@@ -5,7 +5,7 @@ predicted value (kriging believer, Ginsbourger et al. 2010).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -28,12 +28,11 @@ FITTED, KNOWN, PENDING = (
     200,
 )  # most points for hyperparameters and for predictions, most points without value
 SCATTERED = 1000  # uniform candidates
-MAX_ENUMERATED = 2000  # in finite spaces up to this size, every point is a candidate
+MAX_ENUMERATED = 4000  # in finite spaces up to this size, every point is a candidate
 # Each round searches near the best candidates, with steps a third as long as in the previous round.
 STARTS, NEIGHBORS, ROUNDS = 8, 50, 3
 STEPS = (0.2, 0.06, 0.02)  # standard deviations of moves, as shares of a range
 WIDE_STEPS = (0.3, 0.1, 0.03, 0.01)  # near the best known points
-PROPOSED = 100  # candidates to propose, because earlier trials may have the first ones
 
 
 class _Model(NamedTuple):
@@ -78,16 +77,32 @@ class BayesianSampler(Sampler):
         if number % 2 not in observed.memo:
             observed.memo[number % 2] = self._fit(number, observed.evaluated)
         model: _Model = observed.memo[number % 2]
-        process, best = self._with_pending(model, observed.pending)
+        process, least = self._with_pending(model, observed.pending)
 
         def improvement(rows: Array) -> Array:
-            return log_expected_improvement(*process.predict(self.space.coordinates(rows)), best)
+            return log_expected_improvement(*process.predict(self.space.coordinates(rows)), least)
 
         if self.space.size is not None and self.space.size <= MAX_ENUMERATED:
             return self._every_row[np.argsort(-improvement(self._every_row), kind="stable")]
         scattered = random.random((SCATTERED, len(self.space.scales)))
         near = _neighbors(model.best_rows, WIDE_STEPS, random)
-        return local_search(improvement, np.concatenate([scattered, near]), random)[:PROPOSED]
+        rows = self._new(np.concatenate([scattered, near]), process.known)
+        scores = improvement(rows)
+        for round_ in range(ROUNDS):
+            # A stable sort orders equal scores reproducibly.
+            best = rows[np.argsort(-scores, kind="stable")[:STARTS]]
+            near = _neighbors(best, tuple(step / 3**round_ for step in STEPS), random)
+            near = self._new(near, np.concatenate([process.known, self.space.coordinates(rows)]))
+            rows, scores = np.concatenate([rows, near]), np.concatenate([scores, improvement(near)])
+        return rows[np.argsort(-scores, kind="stable")]
+
+    def _new(self, rows: Array, tried: Array) -> Array:
+        """Return the rows of a finite space whose coordinates are neither tried nor those of an earlier row."""
+        if self.space.size is None:
+            return rows  # no two rows give equal points
+        coordinates = np.concatenate([tried, self.space.coordinates(rows)])
+        first = np.unique(coordinates.round(6), axis=0, return_index=True)[1]
+        return rows[np.sort(first[first >= len(tried)]) - len(tried)]
 
     def _fit(self, number: int, evaluated: Sequence[tuple[SearchPoint, float]]) -> "_Model":
         raw = np.array([value for _, value in evaluated])
@@ -146,22 +161,6 @@ def _warped(number: int, values: Array) -> Array:
     # Extreme values can have a power that is not finite, or equal powers.
     usable = bool(np.isfinite(powers).all()) and powers.std() > 1e-9
     return np.asarray((powers - powers.mean()) / powers.std() if usable else standard)
-
-
-def local_search(score: Callable[[Array], Array], rows: Array, random: np.random.Generator) -> Array:
-    """Return rows and neighbors of the best rows, by decreasing score.
-
-    Args:
-        score: returns (n,) scores of (n, keys) rows.
-        rows: (n, keys) positions in the unit cube.
-    """
-    scores = score(rows)
-    for round_ in range(ROUNDS):
-        # A stable sort orders equal scores reproducibly.
-        best = rows[np.argsort(-scores, kind="stable")[:STARTS]]
-        near = _neighbors(best, tuple(step / 3**round_ for step in STEPS), random)
-        rows, scores = np.concatenate([rows, near]), np.concatenate([scores, score(near)])
-    return rows[np.argsort(-scores, kind="stable")]
 
 
 def _neighbors(rows: Array, steps: tuple[float, ...], random: np.random.Generator) -> Array:

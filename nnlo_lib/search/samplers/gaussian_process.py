@@ -52,6 +52,7 @@ class GaussianProcess:
     def _set_known(self, coordinates: Array, values: Array) -> None:
         from scipy.linalg import cho_factor, cho_solve
 
+        self.known = coordinates
         self._known = self._scaled(coordinates)
         kernel = self._amplitude * _matern(_squared_distances(self._known, self._known))[0]
         kernel.flat[:: len(values) + 1] += math.exp(self._log[1]) + JITTER
