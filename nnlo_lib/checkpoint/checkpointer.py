@@ -196,8 +196,8 @@ class Checkpointer:
     def load(self, epochs: int, start: Path | None = None) -> SavedCheckpoint | None:
         """Return the newest usable checkpoint for a training of `epochs` epochs; warn of each skipped checkpoint.
 
-        If all are unusable, return the checkpoint `start` of another training; without it, None. Raises UserError if `start`
-        is unusable and, on rank 0, if a checkpoint has another format.
+        If all are unusable, return the checkpoint `start` of another training, or None without it. Raises UserError if
+        `start` is unusable and, on rank 0, if a checkpoint has another format.
         """
         if self._comm.rank == 0:
             create_folder(self.folder)
@@ -205,38 +205,29 @@ class Checkpointer:
             for unfinished in self.folder.glob("unfinished-*"):
                 shutil.rmtree(unfinished)
         # All ranks use the list of rank 0, because the calls in the loop are collective.
-        for number in reversed(self._comm.gather(checkpoint_numbers(self.folder))[0]):
-            folder = self.folder / checkpoint_folder_name(number)
-            saved, fault = self._open(folder, epochs, self._key)
-            if saved:
-                return saved
+        numbers = reversed(self._comm.gather(checkpoint_numbers(self.folder))[0])
+        own = [self.folder / checkpoint_folder_name(number) for number in numbers]
+        for folder in (*own, start) if start else own:
+            found = self._manifest(folder, epochs) if self._comm.rank == 0 else None
+            manifest, fault = self._comm.gather(found)[0]
+            # Checksums last: they require reading every rank file.
+            fault = fault or self._damage(folder, CheckpointManifest(**manifest))
+            if not fault:
+                return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"])
+            if folder == start:
+                raise UserError(
+                    f"{start}: this training cannot start from the checkpoint: {fault}; restore it"
+                )
             self._skip(folder, fault)
-        if start is None:
-            return None
-        saved, fault = self._open(start, epochs, None)
-        if not saved:
-            raise UserError(
-                f"{start}: the checkpoint from which this training starts is unusable: {fault}; restore it"
-            )
-        return saved
+        return None
 
-    def _open(self, folder: Path, epochs: int, key: str | None) -> tuple[SavedCheckpoint | None, str]:
-        """Return a checkpoint of the run with this key, None: of any run; or None, and what is wrong with it."""
-        manifest, fault = self._comm.gather(
-            self._manifest(folder, epochs, key) if self._comm.rank == 0 else None
-        )[0]
-        # Checksums last: they require reading every rank file.
-        fault = fault or self._damage(folder, CheckpointManifest(**manifest))
-        if fault:
-            return None, fault
-        return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"]), ""
-
-    def _manifest(self, folder: Path, epochs: int, key: str | None) -> tuple[dict[str, object] | None, str]:
+    def _manifest(self, folder: Path, epochs: int) -> tuple[dict[str, object] | None, str]:
         try:
             manifest = CheckpointManifest.read(folder)
         except (OSError, ValueError) as error:
             return None, f"damaged: {type(error).__name__}: {error}"
-        fault = "" if key in (manifest.key, None) else "the experiment changed since it was written"
+        is_other = folder.parent == self.folder and manifest.key != self._key
+        fault = "the experiment changed since it was written" if is_other else ""
         if not fault and manifest.is_beyond(epochs):
             fault = f"it is beyond epoch {epochs}, the last epoch of this training"
         return asdict(manifest), fault

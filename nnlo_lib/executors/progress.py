@@ -1,4 +1,4 @@
-"""Progress lines of a search, and restarts of its fold tasks."""
+"""Progress lines of a search, what its stop costs, and restarts of its fold tasks."""
 
 import math
 import time
@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnlo_lib.batch.job_states import JobReport
-from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.errors import UserError, error_headline
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import duration_text
-from nnlo_lib.launch.attempt_recovery import all_attempts
+from nnlo_lib.core.text_format import duration_text, plural
+from nnlo_lib.launch.attempt_recovery import all_attempts, newest_checkpoint, read_progress
 from nnlo_lib.search.cost_estimate import time_left
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.study.snapshot import StudySnapshot, mean_and_error
+from nnlo_lib.search.study.storage import load_study
 from nnlo_lib.search.study.study import Executor, Study, next_fold
-from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.search.study.trial import FoldTask, decisions_in_order
 from nnlo_lib.search.study.trial_summary import summarize_trial, with_error
 from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, EndReport, count_without_record, decide
 from nnlo_lib.state.attempts import Attempt
@@ -24,6 +25,7 @@ from nnlo_lib.state.attempts import Attempt
 logger = get_logger(__name__)
 
 MAX_REASON_LENGTH = 240  # characters; three lines of a terminal
+MAX_NAMED_TASKS = 8  # in the sentence on a stopped search
 
 
 class ProgressLogger:
@@ -82,9 +84,27 @@ def format_progress(
     leader, best = "none yet", known.best_trial()
     if best is not None:
         leader = f"best {summarize_trial(known, best).objective:.5g}, trial {best}"
-    all_trials = max(count_trials(known.search), len(known.trials))
-    done = f"{len({number for number, _ in finished})}/{all_trials}"
+    done = f"{len(dict(finished))}/{max(count_trials(known.search), len(known.trials))}"
     return f"trial {trial}{outcome}  ({leader})  {done}, {duration_text(seconds)}"
+
+
+def interrupted_fold_tasks(folder: Path) -> str:
+    """Return the fold tasks of a stopped search without a result, and what they have to train again, as text; empty without any."""
+    if not SearchPaths(folder).config.exists():
+        return ""
+    known, places, steps, epochs = load_study(folder).snapshot, list[str](), 0, 0
+    for task in (each.task for each in decisions_in_order(known.trials) if each.task not in known.results):
+        state = RunPaths(task.run_folder(folder)).state
+        newest, (_, reached, saved) = newest_checkpoint(state), read_progress(state.folder)
+        ended = len(state.history.read_text().splitlines()) if state.history.exists() else 0
+        steps += max(0, reached - saved)
+        epochs += max(0, ended - (newest.epoch if newest else 0))
+        places.append(f"trial {task.trial} fold {task.fold} after epoch {ended} of {task.epochs}")
+    if not places:
+        return ""
+    named = ", ".join(places[:MAX_NAMED_TASKS]) + " and others" * (len(places) > MAX_NAMED_TASKS)
+    again = f"{plural(epochs, 'epoch')} and " * (epochs > 0) + plural(steps, "step")
+    return f"{plural(len(places), 'fold task')} interrupted ({named}); trained since their last checkpoints, and lost: {again}; "
 
 
 class RestartPolicy:

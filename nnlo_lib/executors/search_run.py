@@ -11,9 +11,8 @@ from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
-from nnlo_lib.executors.progress import ProgressLogger
+from nnlo_lib.executors.progress import ProgressLogger, interrupted_fold_tasks
 from nnlo_lib.launch.attempt import notify
-from nnlo_lib.launch.attempt_recovery import interrupted_fold_tasks
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment

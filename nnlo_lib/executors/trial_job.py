@@ -113,7 +113,8 @@ def train_fold_task(
     point, parent = trial.point, trial.parent
     # Outside the `try`: an error of the data set is not a failure of the trial.
     manifest = DataManifest.load(store_of(experiment).manifest)
-    error, too_large, search = "", "", experiment.search
+    status: Status = "unwanted"
+    error, search = "", experiment.search
     assert search is not None, "only a search has fold tasks"
     limit, count = search.objective.max_parameters, None
     try:
@@ -122,13 +123,12 @@ def train_fold_task(
             from nnlo_lib.train.replica.model_build import count_parameters
 
             count = count_parameters(run, manifest, experiment.seeds[0])
+            if limit is not None and count > limit:
+                error = f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})"
     except UserError as raised:
-        error = str(raised)
-    if count is not None and limit is not None and count > limit:
-        too_large = f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})"
-    if too_large or error:
-        status: Status = "unwanted" if too_large else "failed"
-        Result(fold_task, status, error=too_large or error, point=point).write(folder)
+        status, error = "failed", str(raised)
+    if error:
+        Result(fold_task, status, error=error, point=point).write(folder)
         return 0
     paths, fold = SearchPaths(folder), fold_task.fold
     start = paths.fold(parent.trial, fold).state.rungs / f"{parent.epochs}" if parent else None

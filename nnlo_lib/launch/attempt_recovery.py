@@ -11,10 +11,10 @@ from pathlib import Path
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
-from nnlo_lib.config.paths import SearchPaths, StatePaths
+from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.errors import ExitReason, UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import plural, timestamp
+from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts, replace_last_attempt
 from nnlo_lib.state.lease import Lease, LeaseHeldError, OwnerMonitor
 from nnlo_lib.state.out_of_memory import job_exit_reason
@@ -25,8 +25,6 @@ logger = get_logger(__name__)
 # Reasons that the scheduler may correct later. The ranks on other nodes report a lost peer if the killed rank leaves no
 # message. LSF stops a job above its memory limit with SIGTERM, and gives the reason only after the end of the job.
 VAGUE_REASONS = {"slurm": ("killed", "peer lost"), "lsf": ("killed", "peer lost", "preempted")}
-
-MAX_NAMED_TASKS = 8  # in the sentence on a stopped search
 
 
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
@@ -117,29 +115,6 @@ def read_progress(state: Path) -> tuple[int, int, int]:
     # The launcher deletes the marker before it starts the ranks, so an existing one is of this attempt.
     start, reached = read_step_marker(state) if paths.step.exists() else (saved, saved)
     return start, reached, saved
-
-
-def interrupted_fold_tasks(folder: Path) -> str:
-    """Return the fold tasks of a stopped search without a result, and what they have to train again, as text; empty without any."""
-    if not SearchPaths(folder).config.exists():
-        return ""
-    # Imported here: most launchers start no search.
-    from nnlo_lib.search.study.storage import load_study
-    from nnlo_lib.search.study.trial import decisions_in_order
-
-    known, places, steps, epochs = load_study(folder).snapshot, list[str](), 0, 0
-    for task in (each.task for each in decisions_in_order(known.trials) if each.task not in known.results):
-        state = SearchPaths(folder).fold(task.trial, task.fold).state
-        newest, (_, reached, saved) = newest_checkpoint(state), read_progress(state.folder)
-        ended = len(state.history.read_text().splitlines()) if state.history.exists() else 0
-        steps += max(0, reached - saved)
-        epochs += max(0, ended - (newest.epoch if newest else 0))
-        places.append(f"trial {task.trial} fold {task.fold} after epoch {ended} of {task.epochs}")
-    if not places:
-        return ""
-    named = ", ".join(places[:MAX_NAMED_TASKS]) + " and others" * (len(places) > MAX_NAMED_TASKS)
-    again = f"{plural(epochs, 'epoch')} and {plural(steps, 'step')}" if epochs else plural(steps, "step")
-    return f"{plural(len(places), 'fold task')} interrupted ({named}); trained since their last checkpoints, and lost: {again}; "
 
 
 def correct_last_attempt(state: Path, attempts: list[Attempt]) -> None:

@@ -64,9 +64,8 @@ def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS
     folder = None
     with socket.socket(socket.AF_UNIX) as door:
         try:
-            folder = Path(
-                tempfile.mkdtemp(prefix="nnlo-fork-")
-            )  # only this user may enter it, and so connect
+            # Only this user may enter it, and so connect.
+            folder = Path(tempfile.mkdtemp(prefix="nnlo-fork-"))
             address, python = folder / "socket", folder / "python"
             last = f"\nrun_in_fork({str(address)!r}, {sys.executable!r}, {str(scripts)!r}, {FORWARDED})\n"
             python.write_text(f"#!{sys.executable} -ISE\n{Path(fork_client.__file__).read_text()}{last}")
@@ -263,9 +262,8 @@ def run(program: str) -> None:
 
 
 if __name__ == "__main__":
-    for _number in (
-        STOP_SIGNALS
-    ):  # a scheduler sends them to all processes of a job; the clients forward them to the forks
+    # A scheduler sends them to all processes of a job; the clients forward them to the forks.
+    for _number in STOP_SIGNALS:
         signal.signal(_number, signal.SIG_IGN)
     if request := serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]).parent, sys.argv[3:]):
         _become(request, sys.argv[2])

@@ -85,19 +85,16 @@ class TrainingSaver:
         self._state.algorithm.start(context.replica)
         self._guard = AttributeGuard(self._state.algorithm)
         tables: SavedTables = {}
-        is_copied = False
         task, journal = context.task, self._recorder.journal
+        is_copied = saved is not None and saved.folder == task.start
         if saved is not None:
             self._state.restore(saved)
             if context.comm.rank == 0:
                 tables = saved.read_tables()
-            position, text = self._state.position, ""
+            position, text = self._state.position, f" of {saved.folder}" if is_copied else ""
             # All ranks use the answer of rank 0, as in `_load`.
             self.continues_finished = context.comm.gather(_has_finished(task.state))[0]
-            is_copied = saved.folder == task.start
-            if is_copied:
-                text = f" of {saved.folder}"
-            elif not self.continues_finished:
+            if not (is_copied or self.continues_finished):
                 position.restarts += 1
                 text = f" (restart {position.restarts})"
             journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")

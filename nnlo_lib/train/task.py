@@ -42,9 +42,8 @@ class Task:
     def parse(cls, text: str) -> Self:
         """Return the task from its JSON `text`."""
         fields = json.loads(text)
-        paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}
-        start = Path(fields["start"]) if fields["start"] else None
-        return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"]), "start": start})
+        paths = {name: Path(fields[name]) for name in ("manifest", "folder", "start") if fields[name]}
+        return cls(**{**fields, **paths, "run": Run.model_validate(fields["run"])})
 
     @property
     def text(self) -> str:

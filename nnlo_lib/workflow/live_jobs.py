@@ -130,22 +130,16 @@ class LiveJobs:
 
     def _folders(self) -> list[Path]:
         found = set(training_folders(self.folder))
-        planned, trials = (
-            ExperimentPaths("").planned.relative_to(RESULTS_FOLDER),
-            f"{SEARCH_FOLDER}/{SearchPaths.trials.name}",
-        )
+        planned = ExperimentPaths("").planned.relative_to(RESULTS_FOLDER)
+        trials = f"{SEARCH_FOLDER}/{SearchPaths.trials.name}"
         for pattern in ("", "*/"):
             for file in self.folder.glob(f"{pattern}{planned}"):
                 found |= {file.parents[1] / job for job in self._files.read_json(file) or ()}
             for file in self.folder.glob(f"{pattern}{trials}/*.json"):
                 decisions = (self._files.read_json(file) or {}).get("decisions", ())
                 found |= {file.with_suffix("") / f"fold-{each['fold']}" for each in decisions}
-        return sorted(
-            found,
-            key=lambda folder: [
-                (int(part or 0), text) for part, text in re.findall(r"(\d*)(\D*)", str(folder))
-            ],
-        )
+        parts = re.compile(r"(\d*)(\D*)").findall
+        return sorted(found, key=lambda each: [(int(part or 0), text) for part, text in parts(str(each))])
 
     def _job(self, folder: Path, submitted: str | None, drivers: dict[Path, bool]) -> LiveJob:
         trial = self._files.read_json(folder.parent.with_suffix(".json"))
@@ -167,7 +161,7 @@ class LiveJobs:
         listed = self._jobs[number] if self._jobs and number else None
         config = files.read_json(run / SearchPaths.config.name) or {}
         settings = config if search else config.get("run", {})
-        epochs, ended = self._trial_end(folder) if search else (None, _published_end(paths))
+        epochs, ended = self._trial_end(folder, trial or {}) if search else (None, _published_end(paths))
         state, note = (
             ended
             if ended and not (lease and lease.is_alive)
@@ -266,13 +260,10 @@ class LiveJobs:
         silence = self._files.pace(state, lease.owner.since).silence_s or 0.0
         return f"no step for {duration_text(round(silence))}" if silence > STEP_ALARM_S else ""
 
-    def _trial_end(self, folder: Path) -> tuple[int | None, tuple[State, str] | None]:
+    def _trial_end(self, folder: Path, trial: dict[str, Any]) -> tuple[int | None, tuple[State, str] | None]:
         """Return the epochs to which the fold of a trial is to be trained, and its end, None if it has not ended."""
-        trial = self._files.read_json(folder.parent.with_suffix(".json")) or {}
-        decided = [
-            each["epochs"] for each in trial.get("decisions", ()) if f"fold-{each['fold']}" == folder.name
-        ]
-        epochs = max(decided, default=None)
+        decided = [each for each in trial.get("decisions", ()) if f"fold-{each['fold']}" == folder.name]
+        epochs = max((each["epochs"] for each in decided), default=None)
         result = self._files.read_json(folder / f"epochs-{epochs}.json") or {}
         if not result:
             return epochs, None

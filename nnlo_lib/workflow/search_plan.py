@@ -7,7 +7,7 @@ import atexit
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache, cached_property, wraps
 from pathlib import Path
 from statistics import median
@@ -85,7 +85,9 @@ class SearchPlan:
     def end_conditions(self) -> str:
         """Settings that determine when the search ends, as JSON; the user may change them later."""
         assert self.experiment.search is not None
-        return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
+        return self.experiment.search.model_dump_json(
+            include={"trials", "parallel", "budget", "objective", "choose"}
+        )
 
     @property
     def trial_resources(self) -> RuleResources:
@@ -99,7 +101,7 @@ class SearchPlan:
 
     @property
     def job_resources(self) -> dict[str, Any]:
-        """Resources of a job, with the time limits of all its fold tasks; `auto`: with that of one, and the expected time of the others."""
+        """Resources of a job, with the time limits of all its fold tasks; `auto`: of one, and the expected time of the others."""
 
         def runtime(wildcards: Wildcards) -> int:
             one, search = self._trial_run(int(wildcards.trial)).resources.runtime, self.experiment.search
@@ -269,7 +271,7 @@ class TrialQueue:
         size = max(1, min(number, study.parallel))
         few = 2 * len(in_jobs.intersection(unfinished)) < size
         starts = few or (search.order == "as_finished" and len(study.unfinished) < study.parallel)
-        alike: dict[str, list[FoldTask]] = defaultdict(list)
+        alike = defaultdict[str, list[FoldTask]](list)
         for task in waiting:
             run = fold_task_run(self._experiment, self._folder, task)
             alike[f"{run.resources} {run.parallel}"].append(task)
@@ -278,8 +280,8 @@ class TrialQueue:
                 if starts or len(job) == size:
                     jobs[job[-1]] = job
                     # On disk before the job starts: the next Snakemake takes over a job that does the same.
-                    with atomic_write(_tasks_path(self._folder, job[-1])) as part:
-                        part.write_text(json.dumps([[each.trial, each.fold, each.epochs] for each in job]))
+                    with atomic_write(SearchPaths(self._folder).job_tasks(*astuple(job[-1]))) as part:
+                        part.write_text(json.dumps([*map(astuple, job)]))
         return list(jobs)
 
     def _begun_before(self) -> list[FoldTask]:
@@ -307,9 +309,6 @@ class TrialQueue:
 
 def recorded_jobs(folder: Path, tasks: Sequence[FoldTask]) -> dict[FoldTask, list[FoldTask]]:
     """Return the fold tasks of each recorded job whose last one is one of `tasks`, by this one."""
-    paths = [(task, path) for task in tasks if (path := _tasks_path(folder, task)).exists()]
-    return {task: [FoldTask(*each) for each in load_json(path.read_text())] for task, path in paths}
-
-
-def _tasks_path(folder: Path, last: FoldTask) -> Path:
-    return SearchPaths(folder).job_tasks(last.trial, last.fold, last.epochs)
+    paths = [(task, SearchPaths(folder).job_tasks(*astuple(task))) for task in tasks]
+    found = [(task, load_json(path.read_text())) for task, path in paths if path.exists()]
+    return {task: [FoldTask(*each) for each in job] for task, job in found}

@@ -223,10 +223,7 @@ def test_a_lost_checkpoint_fails_the_copy_with_its_path_and_the_search_goes_on(
     failed = files.read_result(folder, FoldTask(4, 0, 2))
     assert failed
     assert failed.status == "failed"
-    assert (
-        "state/rungs/1: the checkpoint from which this training starts is unusable: damaged: rank-0"
-        in failed.error
-    )
+    assert "state/rungs/1: this training cannot start from the checkpoint: damaged: rank-0" in failed.error
     replaced = [trial.parent.replaces for trial in read_trials(folder) if trial.parent]
     assert 4 in replaced, "a failed copy is replaced at the next rung"
 

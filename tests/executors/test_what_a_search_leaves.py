@@ -18,9 +18,9 @@ from helpers.training_process import StopAfter
 
 from nnlo_lib.config import Experiment, merge_settings
 from nnlo_lib.config.paths import SearchPaths, StatePaths
+from nnlo_lib.executors.progress import interrupted_fold_tasks
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import LaunchOptions
-from nnlo_lib.launch.attempt_recovery import interrupted_fold_tasks
 from nnlo_lib.report.page import report_outcome
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.study import trial as files

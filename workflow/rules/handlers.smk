@@ -2,7 +2,7 @@
 import signal
 from subprocess import CalledProcessError
 
-from nnlo_lib.launch.attempt_recovery import interrupted_fold_tasks
+from nnlo_lib.executors.progress import interrupted_fold_tasks
 from nnlo_lib.workflow.outcome import (
     describe_failures,
     divide_jobs,

@@ -140,6 +140,7 @@ use rule train as best with:
         options=lambda wildcards: PLAN.job_options(f"seed-{wildcards.seed}"),
         folder=BEST,
         config=f"{SEARCH.best}/config.json",
-        settings="of the best trial",
+        # An edit of `search.choose` after the end of the search trains another trial.
+        settings="of the best trial" + " (knee)" * (EXPERIMENT.search.choose == "knee"),
     message:
         "retrain the best trial, seed {wildcards.seed}"

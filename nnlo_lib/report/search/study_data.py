@@ -40,10 +40,8 @@ class StudyData:
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
         """The trials that have an objective: the best one, other candidates for it, and then trials with fewer folds or epochs."""
-        known, candidates = (
-            [row for row in self.rows if math.isfinite(row.objective)],
-            self.study.snapshot.contenders,
-        )
+        candidates = self.study.snapshot.contenders
+        known = [row for row in self.rows if math.isfinite(row.objective)]
         # Values of lower rungs that do not count, and of fewer folds, are not ordered among the candidates.
         known.sort(key=lambda row: (row.number not in candidates, self.sign * row.objective, row.number))
         return sorted(known, key=lambda row: row.number != self.best)
@@ -127,10 +125,8 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
         if len(present) < 2:
             continue
         choices: tuple[Any, ...] = ()
-        # bool is a subclass of int.
-        numbers = [
-            each for each in present.values() if isinstance(each, int | float) and type(each) is not bool
-        ]
+        # A bool is no number here, although its class is a subclass of int.
+        numbers = [each for each in present.values() if type(each) in (int, float)]
         if dimension.choice or len(numbers) < len(present) or not all(map(math.isfinite, numbers)):
             # Listed choices come in the order of the file, before the others.
             listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}

@@ -31,7 +31,7 @@ MAX_DRAWN_TRIALS = 12  # trials; only the best ones are drawn by fold
 
 def search_headline(data: StudyData) -> Markup:
     """Return sentences that name the best trial and count the other trials by state."""
-    rows, search = data.rows, data.study.search
+    rows, search, known = data.rows, data.study.search, data.study.snapshot
     if data.best is None:
         return Markup(f"None of {plural(len(rows), 'trial')} has a result yet.")
     # Trials are numbered from 0 in the order of `rows`.
@@ -41,24 +41,22 @@ def search_headline(data: StudyData) -> Markup:
         or ["the base configuration"]
     )
     error = f" (± standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
-    selected = f" ({selection})" if (selection := format_selection(data.study.snapshot)) else ""
+    selected = f" ({selection})" if (selection := format_selection(known)) else ""
     counts = Counter(row.state for row in rows)
     others = [f"{counts[it]} {it}" for it in ("stopped", "running", "failed", "unwanted") if counts[it]]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     reason, value = f"has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}", ""
-    if front := format_front(data.study.snapshot):
+    if front := format_front(known):
         reason, value = f"is {escape(front)}", f"{escape(data.metric)} "
     value += data.format_objective(best) + error
     for each, mean in zip(search.objectives[1:], best.others, strict=False):
         value += f", {escape(each.metric)} {format_mean(mean)}"
     sentence = f"Trial {best.number} {reason}: {value}, with {point}.{states}"
-    # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
-    lineage = [
-        f"trial {trial} from epoch {epoch}" for trial, epoch in data.study.snapshot.lineage(data.best).items()
-    ]
-    lineage_text = f" Its training: {', '.join(lineage)}." if len(lineage) > 1 else ""
+    parts = [f"trial {trial} from epoch {epoch}" for trial, epoch in known.lineage(data.best).items()]
+    lineage = f" Its training: {', '.join(parts)}." if len(parts) > 1 else ""
     epochs = describe_epochs(search.objective, best)
-    return Markup(f"{sentence}{lineage_text} {epochs} Search method: {search.method.name}.")
+    # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
+    return Markup(f"{sentence}{lineage} {epochs} Search method: {search.method.name}.")
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
@@ -122,14 +120,13 @@ def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison])
 
 def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
     """Return a sentence on the best trial against the experiment's own settings; empty if they are not the first trial."""
-    if data.best is None or data.rows[0].point != base_point(data.study.experiment):
+    is_uncompared = bool(data.best) and data.study.search.choose == "knee"
+    if data.best is None or is_uncompared or data.rows[0].point != base_point(data.study.experiment):
         return ""
     if data.best == 0:
         return "The experiment's own settings (trial 0) are the best trial."
     against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
-    if found is None and data.study.search.choose == "knee":
-        return ""
     if found is None:
         single = "each is a single training (set search.folds.k)"
         reason = single if len(data.rows[data.best].folds) < 2 else "trial 0 has other epochs or folds"

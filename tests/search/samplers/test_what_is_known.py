@@ -109,9 +109,7 @@ def test_known_results_count_like_trials_that_are_trained_to_the_end() -> None:
     assert len(observe(space, known, earlier).tried_keys) == 3, "a known point may be tried"
 
 
-@pytest.mark.parametrize(
-    "method", [{"name": "auto", "initial": 4}, {"name": "genetic", "population": 4}]
-)
+@pytest.mark.parametrize("method", [{"name": "auto", "initial": 4}, {"name": "genetic", "population": 4}])
 def test_a_killed_search_with_known_results_replays(table: Path, method: Any, tmp_path: Path) -> None:
     wanted = search(known=str(table), method=method, trials=6)
     folder, calm = tmp_path / "killed", tmp_path / "calm"
