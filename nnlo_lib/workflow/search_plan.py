@@ -85,7 +85,9 @@ class SearchPlan:
     def end_conditions(self) -> str:
         """Settings that determine when the search ends, as JSON; the user may change them later."""
         assert self.experiment.search is not None
-        return self.experiment.search.model_dump_json(include={"trials", "parallel", "budget", "objective"})
+        return self.experiment.search.model_dump_json(
+            include={"trials", "parallel", "budget", "objective", "choose"}
+        )
 
     @property
     def trial_resources(self) -> RuleResources:
