@@ -126,13 +126,16 @@ def read_known(search: SearchConfig) -> list[tuple[SearchPoint, float]]:
 
 
 def _value(dimension: DimensionConfig, cell: str) -> Any:
-    """Return the value of a cell of the table; NaN, which no key has, if the dimension does not have it."""
-    if dimension.kind in ("choice", "constant"):
-        texts = {"null" if each is None else str(each): each for each in extremes(dimension)}
-        return texts.get(cell, math.nan)
+    """Return the value of a cell of the table, also if a spreadsheet wrote 1 as 1.0; NaN if the dimension does not have it."""
+    number = math.nan
     with suppress(ValueError):
-        return int(cell) if "integer" in dimension.kind else float(cell)
-    return math.nan
+        number = float(cell)
+    if dimension.kind in ("choice", "constant"):
+        values = extremes(dimension)
+        texts = {each: each for each in values if type(each) in (int, float)}
+        named = {"null" if each is None else str(each): each for each in values}
+        return named.get(cell, texts.get(number, math.nan))
+    return int(number) if "integer" in dimension.kind and number.is_integer() else number
 
 
 def best_trial_summary(record: StoredStudy) -> TrialSummary:

@@ -50,6 +50,12 @@ class PopulationPruner(Pruner):
             return None
         return member.trial, next(above for above in self.rungs(0, known.epochs) if above > member.rung)
 
+    def unfinished(self, known: StudySnapshot) -> set[int]:
+        """Return all members that are neither replaced nor fully trained."""
+        replaced = {trial.parent.replaces for trial in known.trials if trial.parent}
+        left = {trial.number for trial in known.trials if known.top(trial.number) < known.epochs}
+        return left - replaced
+
     def new_trial(self, known: StudySnapshot, propose: TrialSampler) -> Trial | None:
         """Return a first member, whose point the sampler proposes, or the trial that replaces the next member."""
         number = len(known.trials)

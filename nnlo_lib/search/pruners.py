@@ -41,6 +41,10 @@ class Pruner(ABC):
     def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
         """Return the trial to continue and its next rung in epochs; None if no trial is promoted."""
 
+    def unfinished(self, known: StudySnapshot) -> set[int]:
+        """Return trials that may continue later although `promote` does not name them now: they keep their checkpoints."""
+        return set()
+
     def new_trial(self, known: StudySnapshot, propose: TrialSampler) -> Trial | None:
         """Return a new trial with the point that the sampler proposes; None if no point is left."""
         point = propose(len(known.trials), known)
@@ -109,7 +113,10 @@ def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -
     complete = [trial for trial in ended if rung in facts[trial].complete]
     worse_than = dict.fromkeys(complete, 0)
     if several:
-        worse_than = count_dominating({trial: known.mean_values(trial, rung) or () for trial in complete})
+        vectors = {trial: known.mean_values(trial, rung) or () for trial in complete}
+        # A trial may lack a value of a further objective.
+        valid = {trial: vector for trial, vector in vectors.items() if math.inf not in vector}
+        complete, worse_than = list(valid), count_dominating(valid)
     # Equal values are ordered by trial number, so that a replay makes the same decision.
     complete.sort(key=lambda trial: (worse_than[trial], facts[trial].means[rung] or 0.0, trial))
     return complete[: len(ended) // factor]

@@ -229,10 +229,15 @@ def test_a_lost_checkpoint_fails_the_copy_with_its_path_and_the_search_goes_on(
 
 
 @pytest.mark.real
-def test_a_search_whose_processes_are_killed_ends_as_the_undisturbed_one(tmp_path: Path) -> None:
-    calm = Search(tmp_path, "calm", "local", SETTINGS).prepare()
-    calm.run()
-    wild = Search(tmp_path, "wild", "local", SETTINGS).prepare()
-    assert wild.run(Kill(2, 0.1, True), Kill(4, 0.3, False), Kill(7, 0.2, True), Kill(10, 0.0, True)) >= 3
-    assert outcome(tmp_path / "results/wild/search") == outcome(tmp_path / "results/calm/search")
+def test_a_search_whose_processes_are_killed_ends_as_the_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fidelity = {"name": "pbt", "population": 2, "quantile": 0.5}
+    calm = go_on(searched(tmp_path, fidelity=fidelity))
+    assert len([trial for trial in read_trials(calm) if trial.parent]) == 2
+    settings = SETTINGS | {"search": SETTINGS["search"] | {"fidelity": fidelity}}
+    wild = Search(tmp_path / "wild", "wild", "local", settings).prepare()
+    assert wild.run(Kill(2, 0.1, True), Kill(3, 0.2, False)) == 2
+    assert outcome(wild.folder / "results/wild/search") == outcome(calm)
     assert wild.replayed() == 0

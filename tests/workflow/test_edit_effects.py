@@ -38,7 +38,8 @@ EDITS = {
     "search.objective.metric": "val_accuracy", "search.objective.direction": "maximize",
     "search.objective.epoch": "last", "search.objective.target": 0.1, "search.objective.max_seconds": 9.0,
     "search.objective.max_parameters": 9, "search.fidelity": {"name": "median"}, "search.budget": {"hours": 1.0},
-    "search.blocks": {"ahead": 2}, "search.tasks_per_job": 3, "search.choose": "knee", "search.objective.others": [{"metric": "parameters"}],
+    "search.blocks": {"ahead": 2}, "search.choose": "knee", "search.tasks_per_job": 2,
+    "search.objective.others": [{"metric": "parameters"}],
 }  # fmt: skip
 STORE_KEYS = {f"data.{key}" for key in SHARED_DATA_KEYS}  # of another store, which tests/data covers
 EDIT_EFFECTS = edit_effects(Experiment)
@@ -88,10 +89,10 @@ def test_each_key_has_one_effect_and_each_effect_an_edit():
     assert set(EDITS) | STORE_KEYS == set(EDIT_EFFECTS)
 
 
-RUN_KEYS = [key for key in EDITS if EDIT_EFFECTS[key] in RUN_EFFECTS and not key.startswith("search.")]
+RUN_EDITS = [key for key in EDITS if EDIT_EFFECTS[key] in RUN_EFFECTS and not key.startswith("search.")]
 
 
-@pytest.mark.parametrize("key", RUN_KEYS)
+@pytest.mark.parametrize("key", RUN_EDITS)
 def test_an_edit_of_a_run_has_its_effect(key, tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     base = Run.model_validate({"parallel": BASE["parallel"]})

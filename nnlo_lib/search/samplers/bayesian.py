@@ -62,7 +62,8 @@ class BayesianSampler(Sampler):
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
         random = sampling_rng(self.seed, "model", number)
         initial = self.initial or min(max(2 * len(self.space.free), 6), 20)
-        if number < initial or len({value for _, value in observed.evaluated}) < 3:
+        is_flat = not self.space.free or len({value for _, value in observed.evaluated}) < 3
+        if number < initial or is_flat:
             yield from SobolSequence(self.space, self.seed)(number, observed)
             return
         # The rounding of BLAS depends on its number of threads, and a replay must give the same proposals.
@@ -153,14 +154,15 @@ def _warped(number: int, values: Array) -> Array:
     from scipy.special import ndtri
     from scipy.stats import rankdata, yeojohnson
 
-    if number % 2:
-        return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
-    standard = (values - values.mean()) / values.std()
-    with np.errstate(all="ignore"):
-        powers = np.asarray(yeojohnson(standard)[0])
-    # Extreme values can have a power that is not finite, or equal powers.
-    usable = bool(np.isfinite(powers).all()) and powers.std() > 1e-9
-    return np.asarray((powers - powers.mean()) / powers.std() if usable else standard)
+    if number % 2 == 0:
+        with np.errstate(all="ignore"):
+            standard = (values - values.mean()) / values.std()
+            # The square of a huge value is infinite.
+            powers = np.asarray(yeojohnson(standard)[0]) if np.isfinite(standard).all() else standard
+        # Powers of extreme values may not be finite, or all equal.
+        if np.isfinite(powers).all() and powers.std() > 1e-9:
+            return np.asarray((powers - powers.mean()) / powers.std())
+    return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
 
 
 def _neighbors(rows: Array, steps: tuple[float, ...], random: np.random.Generator) -> Array:

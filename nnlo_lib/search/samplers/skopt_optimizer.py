@@ -33,7 +33,7 @@ class SkoptSampler(Sampler):
 
     def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
         random = sampling_rng(self.seed, "skopt", number)
-        if number < self.initial or not observed.evaluated:
+        if number < self.initial or not observed.evaluated or not self.space.free:
             yield from SobolSequence(self.space, self.seed)(number, observed)
             return
         # Threads of BLAS change the rounding, and a replay must give the same proposals.

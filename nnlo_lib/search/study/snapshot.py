@@ -190,8 +190,15 @@ class StudySnapshot:
         known = [task for task in self.fold_tasks(trial, epochs) if task in self.results]
         for task in known:
             if (number, task) not in self.memo:
-                self.memo[number, task] = number(self.search.objective, self.results[task])
+                self.memo[number, task] = number(self.search.objective, self.own_result(task))
         return [self.memo[number, task] for task in known]
+
+    def own_result(self, task: FoldTask) -> Result:
+        """Return the result of a fold task without the epochs that a parent trained, with other settings."""
+        result, parent = self.results[task], self.trials[task.trial].parent
+        if parent is None:
+            return result
+        return replace(result, rows=tuple(row for row in result.rows if row["epoch"] > parent.epochs))
 
     def leading_fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
         """Return the numbers of a trial's folds at a rung, in order, up to the first fold without a result."""

@@ -116,7 +116,8 @@ class Study:
         Kept are those of trials that a larger budget, or another target, would continue at once. A trial that a larger
         `trials` promotes is trained again from its beginning, at most 1/factor of the trials of a rung.
         """
-        waiting = {task.trial for task in waiting_tasks(self.snapshot(), self._policy)}
+        known = self.snapshot()
+        waiting = {task.trial for task in waiting_tasks(known, self._policy)} | self._policy.unfinished(known)
         for trial, fold in {(each.task.trial, each.task.fold) for each in self.decisions}:
             if trial not in waiting:
                 drop_checkpoints(SearchPaths(self._folder).fold(trial, fold))

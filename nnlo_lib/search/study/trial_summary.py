@@ -129,7 +129,7 @@ def _selected_epochs(known: StudySnapshot, result: Result) -> int:
         return len(result.rows) if len(result.rows) < task.epochs or exceeds_limit_above else known.epochs
     values = {
         row["epoch"]: objective.sign * value
-        for row in result.rows
+        for row in known.own_result(task).rows
         if (value := row.get(objective.metric)) is not None and math.isfinite(value)
     }
     return int(min(values, key=values.__getitem__)) if values else len(result.rows)
