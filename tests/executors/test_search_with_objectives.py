@@ -25,7 +25,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.long("trains three small networks")
 def test_a_search_for_accuracy_and_few_parameters(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     share_store(tmp_path)

@@ -22,11 +22,8 @@ from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.trial import SearchPoint
 
-FITTED, KNOWN, PENDING = (
-    120,
-    300,
-    200,
-)  # most points for hyperparameters and for predictions, most points without value
+FITTED = 120  # most values from which hyperparameters are fitted
+KNOWN, PENDING = 300, 200  # most points from which values are predicted, and most of these without a value
 SCATTERED = 1000  # uniform candidates
 MAX_ENUMERATED = 4000  # in finite spaces up to this size, every point is a candidate
 # Each round searches near the best candidates, with steps a third as long as in the previous round.
@@ -122,10 +119,9 @@ class BayesianSampler(Sampler):
         coordinates = self.space.coordinates(self._rows(pending))
         predicted = model.process.predict(coordinates)[0]
         near = np.argsort(predicted, kind="stable")[:PENDING]
-        known, values = (
-            np.concatenate(pair)
-            for pair in ((model.known, coordinates[near]), (model.values, predicted[near]))
-        )
+        kept = _best_and_spread(model.values, KNOWN - len(near))
+        known = np.concatenate([model.known[kept], coordinates[near]])
+        values = np.concatenate([model.values[kept], predicted[near]])
         return model.process.conditioned(known, values), min(best, float(predicted.min()))
 
     def _rows(self, points: Sequence[SearchPoint]) -> Array:
