@@ -16,7 +16,7 @@ TEXT = "\n".join(path.read_text() for path in [REPOSITORY / "workflow/Snakefile"
 COMMANDS = re.compile(r'^( *)shell:\n((?:\1 .*\n)+)|shell\(\n((?: +f?".*\n)+)|^KEEP_LOG = (.*)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<!\{)\{(\w[\w.]*)(:?\w*)\}")
 # Plan quotes the options, the Snakefile the path; KEEP_LOG is a part of the command.
-QUOTED = {"params.options", "KEEP_LOG", "SCRIPTS"}
+QUOTED = {"params.options", "params.tasks", "KEEP_LOG", "SCRIPTS"}  # tasks: numbers only
 SEARCH = {"space": {"train.optimizer.lr": [0.1, 0.2]}, "trials": 2}
 
 
