@@ -44,6 +44,11 @@ class ProgressLogger:
     def wait(self) -> bool:
         """Wait as the inner executor does, and log the trials that have ended."""
         continues = self._inner.wait()
+        self.log()
+        return continues
+
+    def log(self) -> None:
+        """Log the trials that have ended since the last call: the last one may end after the last wait."""
         self._study.refresh()
         known, seconds = self._study.snapshot(), time.monotonic() - self._begun
         finished = finished_rungs(known)
@@ -53,7 +58,6 @@ class ProgressLogger:
             for rung in new:
                 logger.info(f"{format_progress(known, *rung, seconds, finished)}{ending}")
             self._logged.update(new)
-        return continues
 
 
 def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:

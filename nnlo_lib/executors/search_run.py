@@ -106,7 +106,9 @@ def run_search(
                         "in the experiment file is kept"
                     )
             study = Study.of(folder, experiment, parallel)
-            done = run_study(study, ProgressLogger(trains, study), lease.lost)
+            progress = ProgressLogger(trains, study)
+            done = run_study(study, progress, lease.lost)
+            progress.log()
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
             # Jobs in Slurm continue; their executor names them.

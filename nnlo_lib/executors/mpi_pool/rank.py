@@ -101,7 +101,9 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
         # A fixed order depends on the number of fold tasks in parallel, which must not change with the ranks.
         parallel = search.parallel if search.order == "fixed" else len(world.groups) + search.blocks.ahead
         study = Study.of(folder, experiment, parallel)
-        done = run_study(study, ProgressLogger(coordinator, study))
+        progress = ProgressLogger(coordinator, study)
+        done = run_study(study, progress)
+        progress.log()
         coordinator.wait_until_idle()
         status, error = 0 if done else EXIT_PREEMPTED, ""
     except NoGroupLeftError as no_group:
