@@ -191,7 +191,7 @@ def network(failing: bool) -> Problem:
 
 
 def problems() -> dict[str, Callable[[], Problem]]:
-    """Return each problem's maker by name; those of the development are not in the table of the docs."""
+    """Return the function that makes each problem, by name."""
     return {
         "ackley5": lambda: classical("ackley5", ackley, 5, {"uniform": [-32.768, 32.768]}),
         "ackley15": lambda: classical("ackley15", ackley, 15, {"uniform": [-32.768, 32.768]}),

@@ -1,4 +1,4 @@
-"""Make the tables of trainings that benchmarks/samplers.py searches: `python benchmarks/sampler_tables.py [--quick]` (15 minutes).
+"""Make the tables of trainings that benchmarks/samplers.py searches: `python benchmarks/sampler_tables.py [--quick]`.
 
 Every point of the space is trained: five families of models on two data sets of scikit-learn by three folds, and networks
 for two epochs of the digits by two folds. A training that fails, or ends with a loss that is not finite, has the error

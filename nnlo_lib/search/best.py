@@ -132,9 +132,9 @@ def _value(dimension: DimensionConfig, cell: str) -> Any:
         number = float(cell)
     if dimension.kind in ("choice", "constant"):
         values = extremes(dimension)
-        texts = {each: each for each in values if type(each) in (int, float)}
-        named = {"null" if each is None else str(each): each for each in values}
-        return named.get(cell, texts.get(number, math.nan))
+        numbers = {each: each for each in values if type(each) in (int, float)}
+        texts = {"null" if each is None else str(each): each for each in values}
+        return texts.get(cell, numbers.get(number, math.nan))
     return int(number) if "integer" in dimension.kind and number.is_integer() else number
 
 

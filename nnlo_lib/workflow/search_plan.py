@@ -309,6 +309,15 @@ class TrialQueue:
 
 def recorded_jobs(folder: Path, tasks: Sequence[FoldTask]) -> dict[FoldTask, list[FoldTask]]:
     """Return the fold tasks of each recorded job whose last one is one of `tasks`, by this one."""
-    paths = [(task, SearchPaths(folder).job_tasks(*astuple(task))) for task in tasks]
-    found = [(task, load_json(path.read_text())) for task, path in paths if path.exists()]
-    return {task: [FoldTask(*each) for each in job] for task, job in found}
+    found = {}
+    for task in tasks:
+        path = SearchPaths(folder).job_tasks(*astuple(task))
+        try:
+            found[task] = [FoldTask(*each) for each in load_json(path.read_text())]
+        except FileNotFoundError:
+            continue
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{path} is damaged ({error}); delete the file: its fold tasks are put into jobs again"
+            ) from error
+    return found

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.search.study.trial import FoldTask, Result, read_trials
@@ -136,6 +137,16 @@ def test_fold_tasks_share_jobs_and_wait_until_one_is_full(monkeypatch):
     assert tasks_of(plan, paths(each[7])[0]) == ([6, 7], 18)
     end(each[2], each[4], each[5], each[6], each[7])
     assert snakemake.ask()[-1] == str(FOLDER / "config.json")
+
+
+def test_a_damaged_list_of_the_fold_tasks_of_a_job_is_named():
+    settings, start = shared()
+    (job, *_) = start().ask()
+    record = SearchPaths(FOLDER).job_tasks(2, 0, settings.train.epochs)
+    assert record.exists()
+    record.write_text("[[0")
+    with pytest.raises(UserError, match=f"{record} is damaged .*; delete the file"):
+        tasks_of(SearchPlan.of(settings, True), job)
 
 
 def test_decisions_do_not_depend_on_the_fold_tasks_of_a_job(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """A Gaussian process of a search's values: Matern 5/2 with a length scale for each key, and noise.
 
-scikit-learn's has no priors and one length scale for each coordinate of a list: it takes three times as long, and overfits
-few points.
+scikit-learn's has no priors, so that it overfits few points, and a length scale for each coordinate of a list of values.
 """
 
 import math

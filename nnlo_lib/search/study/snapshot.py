@@ -89,9 +89,8 @@ Number = Callable[[ObjectiveConfig, Result], float]  # of a fold, such as its va
 class TrialFacts(NamedTuple):
     """What follows from the decisions and results of one trial alone: it is computed once for each state of a trial."""
 
-    means: dict[
-        int, float | None
-    ]  # `mean_value` by rung; NaN if the folds of other trials are needed to estimate it
+    # `mean_value` by rung; NaN if the folds of other trials are needed to estimate it
+    means: dict[int, float | None]
     complete: tuple[int, ...]  # rungs at which all folds have a result and none failed
     has_failed: bool
     has_value: bool  # whether `final_value` is not None

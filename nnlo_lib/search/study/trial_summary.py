@@ -165,12 +165,10 @@ def describe_epochs(objective: ObjectiveConfig, best: TrialSummary) -> str:
         return ""
     low, high = min(best.selected_epochs), max(best.selected_epochs)
     doubt = f" The folds do not agree: one stops at epoch {low}, another at epoch {high}."
-    return (
-        f"The value of a fold is that of its best epoch ({', '.join(map(str, best.selected_epochs))} in the best trial); the best trial "
-        f"is retrained for their mean, {plural(best.retrained_epochs, 'epoch')}."
-        + doubt
-        * (high >= 2 * low + 2)
-    )
+    chosen = ", ".join(map(str, best.selected_epochs))
+    retrained = plural(best.retrained_epochs, "epoch")
+    text = f"The value of a fold is that of its best epoch ({chosen} in the best trial); the best trial is retrained for their mean, {retrained}."
+    return text + doubt if high >= 2 * low + 2 else text
 
 
 def adjustment_text(row: TrialSummary) -> str:

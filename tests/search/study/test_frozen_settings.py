@@ -62,6 +62,16 @@ def test_every_changed_setting_is_named(changes: dict[str, Any], words: str, fol
     freeze_or_verify_settings(folder, experiment({}))
 
 
+def test_an_edit_of_the_table_of_known_results_is_noticed(folder: Path) -> None:
+    (folder / "known.csv").write_text("trial\n0\n")
+    settings = experiment({"search": {"known": "known.csv"}})
+    freeze_or_verify_settings(folder, settings)
+    write_result(folder)
+    (folder / "known.csv").write_text("trial\n1\n")
+    with pytest.raises(UserError, match=r"known\.csv"):
+        freeze_or_verify_settings(folder, settings)
+
+
 def proposals(found: Experiment) -> list[Any]:
     assert found.search is not None
     known = StudySnapshot(found.search, 9, (), {})
