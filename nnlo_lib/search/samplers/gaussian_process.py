@@ -70,10 +70,10 @@ class GaussianProcess:
 
     def means(self, coordinates: Array) -> Array:
         """Return (n,) means of the values."""
-        return self._kernel(coordinates) @ self._weights
+        return np.asarray(self._kernel(coordinates) @ self._weights)
 
     def _kernel(self, coordinates: Array) -> Array:
-        kernel = _squared_distances(self._scaled(coordinates), self._known)
+        kernel: Array = _squared_distances(self._scaled(coordinates), self._known)
         # In place, and by parts that stay in the cache: 2,600 candidates and 300 known points take a third of the time.
         for part in np.array_split(kernel, 1 + kernel.size // CACHED):
             root = np.sqrt(np.multiply(part, 5, out=part))
