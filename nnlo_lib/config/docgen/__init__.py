@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from nnlo_lib.config.docgen.pages import algorithms, experiment_keys, keys_by_effect, sub_commands
+from nnlo_lib.config.docgen.pages import algorithms, first_page, keys_by_effect, section_pages, sub_commands
 from nnlo_lib.config.docgen.schema import experiment_schema
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
@@ -34,7 +34,8 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     settings, commands = "nnlo_lib/config/", "nnlo_lib/commands/"
     pages = {
         "docs/reference/edits.md": (settings, keys_by_effect()),
-        REFERENCE_PAGE_FILE: (settings, experiment_keys()),
+        REFERENCE_PAGE_FILE: (settings, first_page()),
+        **{f"docs/reference/experiment/{key}.md": (settings, lines) for key, lines in section_pages()},
         "docs/reference/algorithms.md": (settings, algorithms()),
         **({"docs/reference/cli.md": (commands, sub_commands(parser))} if parser else {}),
     }
