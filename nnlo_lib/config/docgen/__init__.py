@@ -16,13 +16,14 @@ from nnlo_lib.core.errors import UserError
 
 ROOT = Path(__file__).parents[3]  # a checkout, in which the generated files are
 SCHEMA_FILE = "workflow/schemas/experiment.schema.json"
+END = "\n<!-- From here on written by hand. -->\n"
 REFERENCE_PAGE_FILE = "docs/reference/experiment.md"
 
 
 def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
     """Write the outdated generated files; with `check`, only print the differences and return 1 if there are any.
 
-    A page keeps its hand-written introduction, up to the marker.
+    A page keeps what is written by hand before the marker and after `END`.
 
     Args:
         parser: parser of the command line, for its page; None leaves this page out.
@@ -43,7 +44,8 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     for path, (source, lines) in pages.items():
         marker = f"<!-- From here on written by `nnlo docs` from {source}: edit there. -->\n"
         body = "\n".join(lines).strip("\n")
-        texts[path] = f"{_current_text(path).partition(marker)[0]}{marker}\n{body}\n"
+        before, _, after = _current_text(path).partition(marker)
+        texts[path] = f"{before}{marker}\n{body}\n{''.join(after.partition(END)[1:])}"
     stale = {path: text for path, text in texts.items() if text != _current_text(path)}
     for path, text in stale.items():
         if check:

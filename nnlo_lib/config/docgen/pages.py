@@ -31,18 +31,11 @@ EVERYDAY_KEYS = (
     "name", "seeds", "folds", "runs", "data.dataset", "data.source", "data.reader", "data.validation", "model", "train.epochs", "train.batch_size", "train.optimizer",
     "train.schedule", "train.early_stopping", "loss", "loss_weights", "metrics", "parallel.ranks", "parallel.gpus_per_rank", "resources.runtime", "resources.mem_mb",
 )  # fmt: skip
+TABLE_HEAD = ("| key | type and limits | default | meaning |", "| --- | --- | --- | --- |")
 TOP_SECTIONS = {key: field for key, field in fields(EXPERIMENT_SCHEMA).items() if member_blocks(field)}
 ALGORITHM_HEADINGS = (
     "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "`weight_clip`", "`critic_steps`", "ranks",
 )  # fmt: skip
-
-
-def table_row(*cells: str) -> str:
-    """Return a row of a table in Markdown."""
-    return f"| {' | '.join(cells)} |"
-
-
-TABLE_HEAD = (table_row("key", "type and limits", "default", "meaning"), table_row(*["---"] * 4))
 
 
 def first_page() -> Iterator[str]:
@@ -75,9 +68,9 @@ def section_pages() -> Iterator[tuple[str, list[str]]]:
             counts = Counter(row for own in rows.values() for row in own)
             shared = [row for row, count in counts.items() if count > max(1, SHARED_BY * len(rows))]
             if len(rows) > 1:
-                others = ", ".join(f"`{name}`" for name, own in rows.items() if not {*shared} <= {*own})
+                others = [name.rpartition(": ")[2] for name, own in rows.items() if not {*shared} <= {*own}]
                 lines += [f"\n## `{key}`\n", description_of(field)]
-                lines += [f"\nKeys of all except {others}:", *_table(shared)] if shared else []
+                lines += [f"\nKeys of all except `{'`, `'.join(others)}`:", *_table(shared)] if shared else []
             for name, own in rows.items():
                 lines += [f"\n{'###' if len(rows) > 1 else '##'} `{name}`\n", members[name]["description"]]
                 lines += _table([row for row in own if row not in shared])
@@ -200,3 +193,8 @@ def keys_by_effect() -> Iterator[str]:
     yield from ("## Keys", "", table_row("effect", "keys and sections"), table_row("---", "---"))
     for effect in EditEffect:
         yield table_row(effect.value, ", ".join(f"`{key}`" for key in keys_with(Experiment, effect)))
+
+
+def table_row(*cells: str) -> str:
+    """Return a row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
