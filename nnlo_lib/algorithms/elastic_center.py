@@ -113,7 +113,7 @@ class EASGD(CenterVariableServer):
 
     With `synchronous`, equations (5) and (6): c <- c + alpha sum_i (x_i - c) over all workers that still have data.
     Invariant: the elastic moves of workers and center sum to zero. Bytes per worker and exchange: 4 P each way.
-    `compression` rounds the pushed x_i (2 P up) and adds the rounding error to the next push: the sum includes it.
+    `compression` rounds the pushed x_i (2 P up) and adds the rounding error to the next push: the invariant includes it.
     """
 
     push_purpose = "parameters"
