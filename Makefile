@@ -40,6 +40,7 @@ check: $(READY)  ## check style, types, import layers, workflow, generated files
 docs: $(READY)  ## regenerate the files that are generated from the configuration's types
 	@nnlo docs
 	@python docs/seeds_page.py
+	@python docs/interfaces_page.py
 
 vega: $(READY)  ## write the script that each page of the report carries, by the locked version of vl-convert
 	@python tests/helpers/vega_script.py

@@ -54,7 +54,7 @@ class Problem(ABC):
     ) -> BatchLoss:
         """Apply the model, in training mode, to the mini-batch of a step (from 0); return the loss, and its sums on demand.
 
-        Each of `inputs`, and `targets`, is (samples, ...).
+        Each of `inputs`, and `targets`, is (samples, ...). Do not call backward: NNLO does.
         """
 
     @abstractmethod

@@ -100,14 +100,14 @@ class TrialFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class StudySnapshot:
-    """The known state of a study, on which a decision is based; `epochs` of a full training, trials by number.
+    """The known state of a study, on which a decision is based; trials by number.
 
     `memo` caches the values computed from results: a result never changes.
     """
 
     search: SearchConfig
-    epochs: int
-    trials: Sequence[Trial]
+    epochs: int  # of a full training
+    trials: Sequence[Trial]  # each has `number` and `point`
     results: Mapping[FoldTask, Result]
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
