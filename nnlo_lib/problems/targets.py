@@ -1,4 +1,4 @@
-"""Check that the targets of losses of probabilities are probabilities; imports no torch."""
+"""What a run needs of its targets: probabilities for some losses, and the weight of each class in the loss; imports no torch."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.problem import DenseClassificationConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.store.manifest import DataManifest
 
 # Losses and metrics that are unbounded below, or meaningless, for targets outside of 0..1.
 PROBABILITY_LOSSES = {
@@ -50,3 +54,41 @@ def check_target_range(run: Run, shards: Iterable[np.ndarray[Any, Any]], split: 
                     f"{rows[sample][wrong[sample]][0]:g}; {remedy}"
                 )
             first += len(targets)
+
+
+def class_weights(run: Run, data: DataManifest, labels: Array | None = None) -> Array | None:
+    """Return the weight of each class in the loss of the training, (classes,) float64; None if the run sets none.
+
+    `balanced` is n / (k n_c) for n labels, n_c of class c, and k classes that occur, as in scikit-learn's compute_class_weight.
+    A class that does not occur has weight 1.
+
+    Args:
+        labels: classes from 0 of all training samples, whichever worker has them; None to check the names alone.
+
+    Raises UserError if the labels are no classes, or if a class does not exist.
+    """
+    wanted, problem, at = getattr(run.problem, "class_weights", None), run.problem, "problem.class_weights"
+    if wanted is None:
+        return None
+    names = data.class_labels
+    if isinstance(problem, DenseClassificationConfig):
+        names = names or [str(number) for number in range(problem.classes)]
+    if not names:
+        raise UserError(f"{at}: the labels of {data.dataset} are no classes; remove this key")
+    weights = np.ones(len(names))
+    if wanted == "balanced":
+        if labels is not None:
+            # Others are places without a class (ignore_index), or are refused by the loss.
+            counts = np.bincount(
+                labels[(labels >= 0) & (labels < len(names))].astype(np.int64), minlength=len(names)
+            )
+            occurs = counts > 0
+            weights[occurs] = counts.sum() / (occurs.sum() * counts[occurs])
+        return weights
+    for name, weight in wanted.items():
+        if name not in names:
+            hint = suggest_name(name, names)
+            listed = f" (the classes are {', '.join(names)})" if hint.endswith("?") else ""
+            raise UserError(f"{at}: no class '{name}'; {hint}{listed}")
+        weights[names.index(name)] = weight
+    return weights
