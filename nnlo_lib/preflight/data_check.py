@@ -317,7 +317,7 @@ def check_targets(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
     # Before a conversion, the classes of some sources have no names yet.
     if manifest.settings or manifest.class_names:
         with mistakes.collected("problem", "class_weights"):
-            class_weights(run, manifest)
+            class_weights(run, manifest.class_labels)
     for split in measured_splits(run, manifest.splits) if manifest.classes is None else ():
         with mistakes.collected("loss"):
             check_target_range(run, _first_labels(manifest, split), split)

@@ -1,17 +1,17 @@
 """What a run needs of its targets: probabilities for some losses, and the weight of each class in the loss; imports no torch."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.problem import DenseClassificationConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.base import Array
-from nnlo_lib.data.store.manifest import DataManifest
 
+Array = NDArray[Any]
 # Losses and metrics that are unbounded below, or meaningless, for targets outside of 0..1.
 PROBABILITY_LOSSES = {
     "classification": ("cross_entropy", "binary_cross_entropy", "hinge"),
@@ -33,7 +33,7 @@ def measured_splits(run: Run, splits: Collection[str]) -> list[str]:
     return [split for split in splits if split in used]
 
 
-def check_target_range(run: Run, shards: Iterable[np.ndarray[Any, Any]], split: str) -> None:
+def check_target_range(run: Run, shards: Iterable[Array], split: str) -> None:
     """Raise UserError if a loss or metric of the run needs targets from 0 to 1, and a sample has another one.
 
     `shards` are labels that are no classes, in consecutive parts (samples, ...); they are read only for these losses.
@@ -56,13 +56,14 @@ def check_target_range(run: Run, shards: Iterable[np.ndarray[Any, Any]], split: 
             first += len(targets)
 
 
-def class_weights(run: Run, data: DataManifest, labels: Array | None = None) -> Array | None:
+def class_weights(run: Run, names: Sequence[str], labels: Array | None = None) -> Array | None:
     """Return the weight of each class in the loss of the training, (classes,) float64; None if the run sets none.
 
     `balanced` is n / (k n_c) for n labels, n_c of class c, and k classes that occur, as in scikit-learn's compute_class_weight.
     A class that does not occur has weight 1.
 
     Args:
+        names: names of the classes of the data, or their numbers; empty if the labels are no classes.
         labels: classes from 0 of all training samples, whichever worker has them; None to check the names alone.
 
     Raises UserError if the labels are no classes, or if a class does not exist.
@@ -70,15 +71,15 @@ def class_weights(run: Run, data: DataManifest, labels: Array | None = None) -> 
     wanted, problem, at = getattr(run.problem, "class_weights", None), run.problem, "problem.class_weights"
     if wanted is None:
         return None
-    names = data.class_labels
     if isinstance(problem, DenseClassificationConfig):
         names = names or [str(number) for number in range(problem.classes)]
+        labels = None if labels is None else labels[labels != problem.ignore_index]
     if not names:
-        raise UserError(f"{at}: the labels of {data.dataset} are no classes; remove this key")
+        raise UserError(f"{at}: the labels of {run.data.dataset} are no classes; remove this key")
     weights = np.ones(len(names))
     if wanted == "balanced":
         if labels is not None:
-            # Others are places without a class (ignore_index), or are refused by the loss.
+            # The loss refuses labels beyond the classes.
             counts = np.bincount(
                 labels[(labels >= 0) & (labels < len(names))].astype(np.int64), minlength=len(names)
             )

@@ -83,7 +83,7 @@ class TrainingData:
         """Weight of each class in the loss of the training, (classes,); None without."""
         is_counted = getattr(self._task.run.problem, "class_weights", None) == "balanced"
         labels = self.split.labels[self._train] if is_counted else None
-        return class_weights(self._task.run, self.manifest, labels)
+        return class_weights(self._task.run, self.manifest.class_labels, labels)
 
     def loader(self, worker: int, device: str | None = None) -> BatchLoader:
         """Return the batch loader of one worker, whose samples are copied to `device` if it is given."""

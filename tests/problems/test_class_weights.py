@@ -1,7 +1,5 @@
 """Class weights and balanced accuracies: values of scikit-learn, losses of torch, and one gradient for any number of ranks."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ from nnlo_lib.problems.targets import class_weights
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.task import Task
 
-YES = SimpleNamespace(class_labels=["no", "yes", "n/a"], dataset="mine")
+YES = ["no", "yes", "n/a"]
 PLACES = {"name": "dense_classification", "classes": 5, "ignore_index": 255}
 
 
@@ -37,12 +35,14 @@ def test_balanced_weights_are_those_of_scikit_learn():
 
 def test_places_that_are_ignored_do_not_count():
     labels = np.array([[0, 0, 1, 255], [0, 3, 255, 255]])
-    pixels = SimpleNamespace(class_labels=[], dataset="mine")
-    weights = class_weights(run_of("balanced", **PLACES), pixels, labels)
+    weights = class_weights(run_of("balanced", **PLACES), [], labels)
     expected = compute_class_weight("balanced", classes=np.array([0, 1, 3]), y=np.array([0, 0, 1, 0, 3]))
     np.testing.assert_array_equal(weights[[0, 1, 3]], expected)
     assert weights[[2, 4]].tolist() == [1, 1]
-    np.testing.assert_array_equal(class_weights(run_of({"4": 9}, **PLACES), pixels), [1, 1, 1, 1, 9])
+    # A class may be what is ignored.
+    weights = class_weights(run_of("balanced", **PLACES | {"ignore_index": 0}), [], labels)
+    assert weights[[0, 1, 3]].tolist() == [1, 1, 1]
+    np.testing.assert_array_equal(class_weights(run_of({"4": 9}, **PLACES), []), [1, 1, 1, 1, 9])
 
 
 def test_weights_by_name():
@@ -53,9 +53,8 @@ def test_weights_by_name():
         match=r"problem.class_weights: no class 'yess'; did you mean 'yes'\? \(the classes are no, yes, n/a\)",
     ):
         class_weights(run_of({"yess": 10}), YES)
-    rows = SimpleNamespace(class_labels=[], dataset="mine")
-    with pytest.raises(UserError, match="the labels of mine are no classes; remove this key"):
-        class_weights(run_of("balanced"), rows)
+    with pytest.raises(UserError, match="the labels of digits are no classes; remove this key"):
+        class_weights(run_of("balanced"), [])
 
 
 @pytest.mark.parametrize("fold", [None, 0, 2])
