@@ -104,7 +104,7 @@ class RankContext:
         self.data = TrainingData(task, self.roles.count("worker"), job)
         if comm.rank == 0:
             self.data.save()
-        self.problem: Problem = build_problem(task.run)
+        self.problem: Problem = build_problem(task.run, self.data.manifest.classes, self.data.class_weights)
         self._build_replica(task.run, module)
         # After the model: the samples may take what it leaves of a GPU's memory.
         worker = self.roles[: comm.rank].count("worker") if self.is_worker else 0

@@ -36,7 +36,6 @@ SMALL = {
     "mpi_learn.py": "the documented import path of compat/mpi_learn",
     "search/pareto.py": "functions of vectors, below the snapshot that samplers and pruners read",
     "preflight/passed_checks.py": "keeps torch out of a check",
-    "problems/target_range.py": "the checks before a start import it, without torch",
 }
 TOP_LEVEL = {
     "__init__.py": "the package",

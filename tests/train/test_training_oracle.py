@@ -64,6 +64,15 @@ CASES = {
         (optim.SGD, {"momentum": 0.9, "nesterov": True}),
         {"schedule": {"name": "one_cycle", "rise": 0.95}, "clip_norm": 0.3},
     ),
+    "balanced classes, sgd": (
+        {"problem": {"class_weights": "balanced"}},
+        lambda outputs, labels: (
+            entropy(outputs, labels) * (SAMPLES / 4 / torch.bincount(labels).double())[labels]
+        ),
+        {"name": "sgd", "lr": 0.1},
+        (optim.SGD, {}),
+        {},
+    ),
     "binary decisions, adamw": (
         {"loss": "binary_cross_entropy"},
         entropy_of_decisions,
@@ -99,7 +108,7 @@ def files(tmp_path):
     """Write inputs, classes and numbers of SAMPLES samples."""
     drawn = np.random.default_rng(1)
     inputs = drawn.normal(size=(SAMPLES, 3)).astype(np.float32)
-    classes = np.arange(SAMPLES) % 4
+    classes = np.arange(SAMPLES) % 7 % 4
     numbers = drawn.normal(size=(SAMPLES, 4))
     for name, labels in (("classes", classes), ("numbers", numbers)):
         for split in ("train", "test"):
