@@ -28,7 +28,6 @@ from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.search.trial_tables import base_sentence, compare_trials
 from nnlo_lib.report.sections import attempts, comparison, headline, nodes, origin, predictions, resources
 from nnlo_lib.report.sections.comparison import difference_matrix
-from nnlo_lib.report.statistics import run_comparison
 from nnlo_lib.report.statistics.comparison_text import compare_all
 from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.tables import group_by_run, load_jobs, read_summary, summarize
@@ -115,11 +114,10 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "runs": list(groups),
         "job_count": len(jobs),
         "clock": clock,
-        "headline": headline.headline(table, clock, comparisons, attempts.interruptions_sentence(jobs)),
+        "headline": headline.headline(table, clock, comparisons, jobs),
         "repetitions": headline.repetitions(table),
         "weight": weight,
         "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
-        "guessing": run_comparison.guessing_sentence(jobs),
         "published": origin.published_weights_sentence(jobs),
         "columns": comparison.comparison_columns(table, clock, comparisons),
         "dots": comparison.job_figure(table, ranking) if ranking else None,

@@ -23,7 +23,7 @@ def loaded(fake):
 
 def said(fake):
     jobs, table = loaded(fake)
-    return str(headline(table, time_base_of(jobs), compare_all(table, jobs))).replace(UNBROKEN, " ")
+    return str(headline(table, time_base_of(jobs), compare_all(table, jobs), jobs)).replace(UNBROKEN, " ")
 
 
 def columns(fake):
