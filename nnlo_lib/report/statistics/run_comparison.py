@@ -11,11 +11,12 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.config.metrics import metric_direction
+from nnlo_lib.config.metrics import LARGER_IS_BETTER_NAMES, metric_direction
 from nnlo_lib.problems.set_metrics import guessing
 from nnlo_lib.report.formatting import plus_minus, task_listing, task_name
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,
+    MIN_PAIRS,
     PairedTest,
     Values,
     holm,
@@ -27,6 +28,7 @@ from nnlo_lib.report.statistics.significance import (
 from nnlo_lib.report.tables import Spread, test_metrics
 from nnlo_lib.state.finished_run import FinishedRun
 
+SHARES = ("calibration_error", *LARGER_IS_BETTER_NAMES)  # metrics between 0 and 1, beside accuracies
 Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
 JobKey = tuple[str, int, int | None]  # run, seed, fold
 SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a value for each test sample
@@ -46,6 +48,11 @@ class ComparedMetric:
     def is_accuracy(self) -> bool:
         """Whether the values are shares of correct samples."""
         return self.column.endswith("accuracy")
+
+    @property
+    def bound(self) -> float:
+        """The largest possible difference: 1 for a share of samples or of an area, else infinite."""
+        return 1.0 if self.is_accuracy or self.name in SHARES else math.inf
 
     @property
     def is_validation(self) -> bool:
@@ -155,7 +162,8 @@ class RunComparison:
     left_out: int  # seeds and folds that only one of the runs has, or with a value that is not finite
     # seeds needed in addition for a verdict; None if there is a verdict or the number is unknown
     more_seeds: int | None
-    untested: str = ""  # why the difference is not tested: the times of these runs were not measured together
+    untested: str = ""  # why the difference is not tested: times not measured together, for example
+    differences: tuple[float, ...] = ()  # of each pair, if there are too few of them for a test
 
     @property
     def differs(self) -> bool:
@@ -225,7 +233,9 @@ def _compared_pair(
     if len(differences) > 1 and varies:
         test = paired_test(differences, metric.overlap(rows), metric.step(rows))
         test = without_verdict(test.difference, test.pairs) if is_chosen else test
-        return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
+        too_few = f"a test needs {MIN_PAIRS} {method}" if len(differences) < MIN_PAIRS else ""
+        few = tuple(differences) if too_few else ()
+        return RunComparison(metric, run, other, method, test, math.nan, left_out, None, too_few, few)
     of_samples = None
     # The only pair that is left of several jobs does not stand for the jobs that failed.
     is_single = rows.groupby("run").size().max() == 1 or len(differences) > 1
