@@ -218,7 +218,16 @@ def _compared_pair(
 ) -> RunComparison:
     """Return the test of a pair of runs, without `p_holm` and `more_seeds`, which depend on the other pairs."""
     rows = table[table["run"].isin((run, other))]
-    values, others = _paired_values(rows, metric, run, other)
+    numbers = rows[metric.column].astype(float)
+    if metric.is_ratio:  # logarithms turn ratios into differences
+        numbers = numbers.where(numbers > 0).map(np.log)
+    # A missing fold would not be equal to another missing fold.
+    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=numbers)
+    keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
+    ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
+    both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
+    same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
+    values, others = (both.loc[same | metric.is_ratio, name] for name in ("value", "value_other"))
     left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
     method: Method = "folds" if rows["fold"].notna().any() else "seeds"
     is_chosen, first = metric.chose_weights(rows), values.index[:1]
@@ -247,23 +256,6 @@ def _compared_pair(
             of_samples = sample_test(ours, theirs)
     test, method = of_samples or paired_test(differences[:1]), "samples" if of_samples else "seeds"
     return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
-
-
-def _paired_values(
-    rows: pd.DataFrame, metric: ComparedMetric, run: str, other: str
-) -> tuple["pd.Series[float]", "pd.Series[float]"]:
-    """Return the values of both runs by (seed, fold), for the jobs in which both are finite and have equal data."""
-    values = rows[metric.column].astype(float)
-    if metric.is_ratio:  # logarithms turn ratios into differences
-        values = values.where(values > 0).map(np.log)
-    # A missing fold would not be equal to another missing fold.
-    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=values)
-    keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
-    ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
-    both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
-    same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
-    both = both[same | metric.is_ratio]
-    return both["value"], both["value_other"]
 
 
 def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:
