@@ -143,6 +143,7 @@ def _undecided(best: str, undecided: Sequence[RunComparison]) -> str:
         return f"{len(undecided)} runs cannot be distinguished from it."
     seeds = [each.more_seeds for each in undecided]
     needed = f"; {plural(max(filter(None, seeds)), 'more seed')} would be needed" if all(seeds) else ""
+    needed = needed or "".join(f"; {why}" for why in sorted({each.untested for each in undecided} - {""}))
     return f"{_differences(best, undecided)} cannot be distinguished from it{needed}."
 
 
