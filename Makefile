@@ -12,7 +12,7 @@ test test-real test-all planted-defects: export OMP_NUM_THREADS := 1
 PART ?=
 
 run: $(READY)  ## run the default experiment and write results/quickstart/report.html
-	@snakemake --profile profiles/local
+	@snakemake --profile local
 	@echo "results/quickstart/report.html"
 
 test: $(READY)  ## run all tests but those of test-real and test-all: five minutes
