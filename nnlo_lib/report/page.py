@@ -185,7 +185,13 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "share": share, "plural": plural, "listing": listing, "packed": _packed}
+    environment.filters |= {
+        "percent": percent,
+        "share": share,
+        "plural": plural,
+        "listing": listing,
+        "packed": _packed,
+    }
     return environment.get_template(template).render(scripts=_scripts(), **values)
 
 
