@@ -70,7 +70,8 @@ def section_pages() -> Iterator[tuple[str, list[str]]]:
             if len(rows) > 1:
                 others = [name.rpartition(": ")[2] for name, own in rows.items() if not {*shared} <= {*own}]
                 lines += [f"\n## `{key}`\n", description_of(field)]
-                lines += [f"\nKeys of all except `{'`, `'.join(others)}`:", *_table(shared)] if shared else []
+                but = f" except `{'`, `'.join(others)}`" if others else ""
+                lines += [f"\nKeys of all{but}:", *_table(shared)] if shared else []
             for name, own in rows.items():
                 lines += [f"\n{'###' if len(rows) > 1 else '##'} `{name}`\n", members[name]["description"]]
                 lines += _table([row for row in own if row not in shared])
