@@ -19,10 +19,6 @@ from nnlo_lib.core.user_code import load_implementation
 Outputs = Literal["scores", "probabilities"]
 OUTPUTS = "Kind of the model's outputs: unbounded scores, or probabilities (the model ends with softmax or sigmoid)."
 ClassWeights = Literal["balanced"] | dict[str, Annotated[float, Field(ge=0)]] | None
-CLASS_WEIGHTS = (
-    "Weights of the classes in the loss of the training, by their names or numbers, 1 if not given; balanced: samples / "
-    "(classes * samples of the class), of the training samples, or of their tokens or pixels; null: no weights."
-)
 
 
 class ClassificationConfig(ImplementedConfig):
@@ -34,7 +30,9 @@ class ClassificationConfig(ImplementedConfig):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Fraction of the target probability that is distributed evenly over all classes (Szegedy et al. 2016); used by the
     loss cross_entropy."""
-    class_weights: ClassWeights = Field(None, description=CLASS_WEIGHTS)
+    class_weights: ClassWeights = None
+    """Weights of the classes in the loss of the training, by their names or numbers, 1 if not given; balanced: samples /
+    (classes * samples of the class), of the training samples; null: no weights."""
 
 
 class RegressionConfig(ImplementedConfig):
@@ -59,7 +57,8 @@ class DenseClassificationConfig(ImplementedConfig):
     (samples, places ..., classes), as of a transformer."""
     ignore_index: int = -100
     """Label of places that count neither for the loss nor for a metric, such as padding."""
-    class_weights: ClassWeights = Field(None, description=CLASS_WEIGHTS)
+    class_weights: ClassWeights = None
+    """Weights of the classes of tokens or pixels in the loss of the training, as in classification."""
 
 
 class CriticWarmUpConfig(ConfigModel):

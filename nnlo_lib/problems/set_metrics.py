@@ -122,8 +122,9 @@ class Guessing:
         """What to try."""
         if self.roc_auc is not None:
             return (
-                "the outputs order the samples by class, but the most probable class is (almost) always the same: judge the "
-                "model by roc_auc or average_precision, or compare probability_<class> of `nnlo predict` with a threshold"
+                "the outputs order the samples by class, but the most probable class is (almost) always the same: train "
+                "with `problem.class_weights: balanced`, judge the model by roc_auc or average_precision, or compare "
+                "probability_<class> of `nnlo predict` with a threshold"
             )
         return "try a smaller learning rate, more epochs or other settings of the algorithm"
 
