@@ -40,6 +40,7 @@ check: $(READY)  ## check style, types, import layers, workflow, generated files
 docs: $(READY)  ## regenerate the files that are generated from the configuration's types
 	@nnlo docs
 	@python docs/seeds_page.py
+	@python docs/interfaces_page.py
 
 outputs: export OMP_NUM_THREADS := 1
 outputs: $(READY)  ## run the commands of README.md, docs/index.md and docs/start again, and write what they print
