@@ -145,10 +145,10 @@ def _roc_figure(found: Saved, names: Sequence[str], positive: Collection[str]) -
             means[run] = np.mean(known, axis=0)
             measured = [set_metric("roc_auc", saved["outputs"], saved["targets"], None) for saved in group]
             areas[run] = plus_minus(spread_of(measured))
-            lines += [
+            lines.extend(
                 pd.DataFrame({"run": run, "job": job, "x": FALSE_POSITIVE_RATES, "y": curve})
                 for job, curve in enumerate([means[run], *known], -1)
-            ]
+            )
     table = np.column_stack([FALSE_POSITIVE_RATES, *means.values()])[::5]
     rows = [["area", *areas.values()], *(list(map(percent, map(float, row))) for row in table)]
     many = any(saved["outputs"].shape[1] > 2 for group in found.values() for saved in group)
@@ -169,11 +169,11 @@ def _reliability_figure(found: Saved, names: Sequence[str]) -> Figure | None:
             columns = dict(zip(("x", "y", "samples"), bins, strict=True))
             tables.append(pd.DataFrame({"run": run, "job": job, **columns}))
             # The tasks share the samples of a test split: the table counts those of one task.
-            rows += [
+            rows.extend(
                 [names[run], percent(float(x)), percent(float(y)), f"{count / len(group):,.4g}"]
                 for x, y, count in zip(*bins, strict=True)
                 if job < 0
-            ]
+            )
     titles, note = ("confidence", "accuracy"), "below the diagonal: too confident; larger marks: more samples"
     return _square_figure("Calibration", note, tables, titles, names, ("run", *titles, "samples"), rows)
 
@@ -186,7 +186,7 @@ def _value_figure(found: Mapping[int, Arrays], names: Sequence[str], output: int
             x, y = (saved[name][places, output].astype(float) for name in ("targets", "outputs"))
             tables.append(pd.DataFrame({"run": run, "job": -1, "x": x, "y": y}))
             some = thinned(zip(x, y, strict=True), MAX_VALUE_ROWS)
-            rows += [[names[run], number(true), number(predicted)] for true, predicted in some]
+            rows.extend([names[run], number(true), number(predicted)] for true, predicted in some)
     title = "Predicted against true values" + (f", output {output + 1} of {of}" if of > 1 else "")
     note, titles = f"at most {most:,} evenly spaced samples", ("true", "predicted")
     return _square_figure(title, note, tables, titles, names, ("run", *titles), rows, is_share=False)
