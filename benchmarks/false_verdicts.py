@@ -23,6 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from figures import IMAGES, record
 from scipy import stats
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
@@ -219,6 +220,8 @@ def main() -> None:
         print(f"| {seeds} seeds | " + " | ".join(f"{100 * share:.0f} %" for share in curve) + " |")
     if options.figure:
         draw(curves, options.figure)
+        if options.figure.resolve().is_relative_to(IMAGES):
+            record(options.figure.resolve(), Path(__file__).resolve())
 
 
 def draw(curves: dict[int, list[float]], output: Path) -> None:

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from os.path import relpath
 from pathlib import Path
 from typing import Self
@@ -22,50 +21,39 @@ SEEDS_MARKER = f"<!-- From here on written by `make docs` from {SEED_TABLE_FILE}
 PAGE_FOLDER = "docs/reference"
 
 
-class RowState(StrEnum):
-    """State of a feature in NNLO."""
-
-    DONE = "done"
-    NOT = "not"
-    OPEN = "open"
-
-
-STATE_WORDS = {RowState.DONE: "yes", RowState.NOT: "no", RowState.OPEN: "open"}
+STATES = ("yes", "no", "open")
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class SeedRow:
-    """One feature of an older system.
+    """One feature of an older system: here, not here for a reason, or open.
 
     Attributes:
-        row: number of the feature, unique over all systems.
         feature: the feature in a few words.
-        state: state in NNLO.
-        where: tests (a file below tests/, `::`, a function) and commands (`nnlo ...`, `make ...`) that show a done feature.
-        why: sentence that gives the reason of a feature that is not done.
+        where: tests (a file below tests/, `::`, a function) and commands (`nnlo ...`, `make ...`) that show the feature.
+        why: sentence that gives the reason of a feature that is not here.
         page: page, or page and heading, that says more about this reason.
         by: names of those who decide about an open row.
     """
 
-    row: int
     feature: str
-    state: RowState
     where: tuple[str, ...] = ()
     why: str = ""
     page: str = ""
     by: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _has_the_keys_of_its_state(self) -> Self:
-        needed = {RowState.DONE: "where", RowState.NOT: "why", RowState.OPEN: "by"}[self.state]
-        allowed = {needed, "page"} if self.state is RowState.NOT else {needed}
-        given = {key for key in ("where", "why", "page", "by") if getattr(self, key)}
-        if needed not in given or not given <= allowed:
+    def _has_one_state(self) -> Self:
+        if sum(map(bool, (self.where, self.why, self.by))) != 1 or (self.page and not self.why):
             raise ValueError(
-                f"row {self.row}: state `{self.state}` requires `{needed}` (found: {', '.join(sorted(given)) or 'no key'}); "
-                f"write `{needed}` and remove other keys"
+                f"`{self.feature}` requires one of `where`, `why` (with `page`, if any) and `by`"
             )
         return self
+
+    @property
+    def state(self) -> str:
+        """Whether the feature is here."""
+        return "yes" if self.where else "no" if self.why else "open"
 
     @property
     def tests(self) -> list[str]:
@@ -78,51 +66,48 @@ class SeedRow:
         return [each for each in self.where if "::" not in each]
 
 
-def load_seed_table(root: Path) -> dict[str, list[SeedRow]]:
-    """Return the rows by system, from the table in the checkout `root`."""
+SeedTable = Mapping[str, Mapping[int, SeedRow]]  # rows by their number, unique over all systems, by system
+
+
+def load_seed_table(root: Path) -> SeedTable:
+    """Return the table of the checkout `root`."""
     text = (root / SEED_TABLE_FILE).read_text(encoding="utf-8")
-    return TypeAdapter(dict[str, list[SeedRow]]).validate_python(yaml.safe_load(text))
+    return TypeAdapter(dict[str, dict[int, SeedRow]]).validate_python(yaml.safe_load(text))
 
 
-def seeds_page(current: str, table: Mapping[str, Sequence[SeedRow]]) -> str:
+def seeds_page(current: str, table: SeedTable) -> str:
     """Return the page: the introduction of `current`, the counts, and the features of each system."""
     introduction = current.partition(SEEDS_MARKER)[0]
     return "\n".join([introduction + SEEDS_MARKER, *_counts(table), "", *_seed_sections(table)])
 
 
-def _counts(table: Mapping[str, Sequence[SeedRow]]) -> Iterator[str]:
-    yield from (
-        "## Counts",
-        "",
-        _line("system", "features", *STATE_WORDS.values()),
-        "| --- |" + " ---: |" * 4,
-    )
-    yield from (_count(name, rows) for name, rows in table.items())
-    yield _count("all", [row for rows in table.values() for row in rows])
+def _counts(table: SeedTable) -> Iterator[str]:
+    yield from ("## Counts", "", _line("system", "features", *STATES), "| --- |" + " ---: |" * 4)
+    yield from (_count(name, [*rows.values()]) for name, rows in table.items())
+    yield _count("all", [row for rows in table.values() for row in rows.values()])
 
 
 def _count(name: str, rows: Sequence[SeedRow]) -> str:
     states = [row.state for row in rows]
-    return _line(name, str(len(rows)), *(str(states.count(state)) for state in STATE_WORDS))
+    return _line(name, str(len(rows)), *(str(states.count(state)) for state in STATES))
 
 
-def _seed_sections(table: Mapping[str, Sequence[SeedRow]]) -> Iterator[str]:
+def _seed_sections(table: SeedTable) -> Iterator[str]:
     for name, rows in table.items():
-        yield from (f"## {name}", "", _line("row", "feature", "here", "tests, commands or reason"))
-        yield "| ---: | --- | --- | --- |"
-        yield from (_line(str(row.row), row.feature, STATE_WORDS[row.state], _evidence(row)) for row in rows)
+        yield from (f"## {name}", "", _line("row", "feature", "shown by, or why not"))
+        yield "| ---: | --- | --- |"
+        yield from (_line(str(number), row.feature, _evidence(row)) for number, row in rows.items())
         yield ""
 
 
 def _evidence(row: SeedRow) -> str:
-    if row.state is RowState.OPEN:
-        return ""
-    if row.state is RowState.DONE:
+    if row.where:
         tests = [
             f"[`{name}`]({_link(file)})" for file, _, name in (each.partition("::") for each in row.tests)
         ]
         return ", ".join([*tests, *(f"`{each}`" for each in row.commands)])
-    return f"{row.why} See [{row.page.rpartition('/')[2]}]({_link(row.page)})." if row.page else row.why
+    more = f" See [{row.page.rpartition('/')[2]}]({_link(row.page)})." if row.page else ""
+    return f"**no**: {row.why}{more}" if row.why else "**open**"
 
 
 def _link(path: str) -> str:

@@ -17,34 +17,39 @@ Role = Literal["server", "worker"]
 
 
 class ReplicaView(Protocol):
-    """The part of a replica that an algorithm uses: flat vectors and the local optimizer."""
+    """The model of this rank as an algorithm sees it, the argument `replica`: flat vectors and the local optimizer.
 
-    theta: Tensor
-    grad: Tensor
-    buffers: Tensor
+    The layers of the model are views into the vectors: change them in place (`replica.grad.mul_(2)`). A new tensor
+    (`replica.grad = ...`) would not reach the model.
+    """
+
+    theta: Tensor  # all trained parameters (P,), float32 by default, on the device of the model
+    grad: Tensor  # gradient of the loss, mean over this rank's samples (P,); the next backward pass overwrites it
+    buffers: Tensor  # floating-point buffers (B,), such as batch-norm statistics; B may be 0
 
     def step(self) -> None:
-        """Update theta from grad by one step of the local optimizer."""
+        """Update theta in place from grad by the local optimizer; only for `owns_step`, otherwise NNLO calls it."""
 
     def reset_optimizer(self) -> None:
-        """Discard the local optimizer's state (its moments)."""
+        """Discard the local optimizer's state (its moments); its learning rate stays."""
 
     def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
-        """Let backward passes call `ready(start)` whenever a larger part of grad, grad[start:], is final."""
+        """Let each later backward pass call `ready(start)` whenever more of grad, grad[start:], is final; register once."""
 
 
 @dataclass(frozen=True)
 class SampleShare:
-    """Numbers of samples in one step: of this rank (`count`) and of all workers together (`global_count`)."""
+    """Numbers of samples in one step, the argument `share`: `count / global_count` weighs this rank's gradient."""
 
-    count: int
-    global_count: int
+    count: int  # of this rank; may be 0, and grad is then 0
+    global_count: int  # of all workers together, the same number on all ranks
 
 
 class Algorithm(ABC):
     """Base class of the algorithms that synchronize replicas.
 
-    Each rank has one instance, which changes the vectors of its replica in place.
+    Each rank has one instance, which changes the vectors of its replica in place. Unless the algorithm is asynchronous,
+    all ranks make the same steps, even without samples, so that each method may make calls that all ranks make.
 
     Class docstrings give the update rule, the paper, the invariant and the bytes sent per step, for P
     parameters of 4 bytes on n ranks.
@@ -77,7 +82,7 @@ class Algorithm(ABC):
     steps_per_round = 1
 
     def start(self, replica: ReplicaView) -> None:
-        """Broadcast the parameters and buffers of rank 0 to all ranks."""
+        """Broadcast the parameters and buffers of rank 0 to all ranks; called once, before the first step or `load_state`."""
         self.comm.broadcast(replica.theta)
         self.comm.broadcast(replica.buffers)
 
@@ -86,13 +91,13 @@ class Algorithm(ABC):
 
     @abstractmethod
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
-        """Process a new local gradient; may replace it."""
+        """Process a new local gradient, after each backward pass; may overwrite `replica.grad` in place."""
 
     def on_parameters(self, replica: ReplicaView) -> None:
-        """Process the parameters after the local step; may replace them."""
+        """Process the parameters after each local step; may overwrite `replica.theta` in place."""
 
     def quiesce(self, replica: ReplicaView) -> None:
-        """Complete pending communication, so that no message is in flight and a checkpoint is complete."""
+        """Complete pending communication before a checkpoint, an evaluation and the end: no message is in flight then."""
         self._count_votes()
 
     @abstractmethod
@@ -151,15 +156,15 @@ class Algorithm(ABC):
         return bool(vote.item())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the algorithm's tensors that a resumed run needs."""
+        """Return the algorithm's tensors, of any shape, that a resumed run needs; called at checkpoints, after `quiesce`."""
         return {}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the tensors that `state` returned."""
+        """Restore the tensors that `state` returned, on the model's device; called after `start` if a run resumes."""
 
 
 def mean_buffers(comm: Communicator, replica: ReplicaView, workers: int, is_worker: bool) -> None:
-    """Overwrite the batch-norm statistics of every rank by their mean over the workers.
+    """Overwrite `replica.buffers` of every rank in place by their mean over the workers; all ranks make this call.
 
     The statistics of servers (`is_worker` is False) do not count.
     """

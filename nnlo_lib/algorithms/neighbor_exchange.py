@@ -21,12 +21,12 @@ class NeighborVectors:
     `mixing_delta` and `disagreement` overwrite `others`: call one of them, once.
     """
 
-    own: Tensor  # this node's vector, as its neighbors see it
-    others: dict[int, Tensor]  # the neighbors' vectors, as this node sees them, by rank
-    weights: dict[int, float]
+    own: Tensor  # this node's vector (P,), as its neighbors see it; not a copy
+    others: dict[int, Tensor]  # the neighbors' vectors (P,), as this node sees them, by rank
+    weights: dict[int, float]  # mixing weights w_ij of the neighbors j, by rank
 
     def mixing_delta(self) -> Tensor:
-        """Return sum_j w_ij (x_j - x_i): x_i plus this is row i of W x if the rows of W sum to one."""
+        """Return sum_j w_ij (x_j - x_i), a new vector: x_i plus this is row i of W x if the rows of W sum to one."""
         return self._sum(self.weights)
 
     def disagreement(self, weights: dict[int, float] | None = None) -> Tensor:
@@ -61,14 +61,14 @@ class NeighborExchange:
         return self.topology.at(self.round).degree(self.comm.rank)
 
     def set_initial(self, vector: Tensor) -> None:
-        """Start the public copies, if any, from `vector`, which must be the same on all nodes."""
+        """Start the public copies, if any, from `vector`, the same on all nodes; call it in `start`."""
         if not self._compressor.lossless:
             # Lossy compression requires a static graph: round 0 has the neighbors of all rounds.
             known = [self.comm.rank, *self.topology.at(0).neighbors(self.comm.rank)]
             self._copies = {node: vector.clone() for node in known}
 
     def exchange(self, vector: Tensor) -> NeighborVectors:
-        """Exchange `vector` with this round's neighbors and end the round; all nodes call it."""
+        """Exchange `vector` (P,), which stays unchanged, with this round's neighbors; end the round. All nodes call it."""
         mixing = self.topology.at(self.round)
         weights, receivers = mixing.neighbors(self.comm.rank), mixing.receivers(self.comm.rank)
         if self._compressor.lossless:
@@ -134,12 +134,15 @@ class NeighborExchange:
 
 @dataclass(frozen=True)
 class AlgorithmContext:
-    """Communicator, seed and settings of a rank; derived objects are built on first access."""
+    """The argument `context` of `from_config`: communicator, seed and settings of a rank.
 
-    comm: Communicator
-    seed: int
-    compression: CompressionConfig
-    graph: TopologyConfig
+    Objects that follow from the settings are built on first access, and are then the same at each access.
+    """
+
+    comm: Communicator  # of the workers
+    seed: int  # seed of the run, the same on all ranks
+    compression: CompressionConfig  # section `compression` of the experiment
+    graph: TopologyConfig  # section `topology`
     data: DataConfig | None = None  # of robots whose positions give the graph
 
     @cached_property

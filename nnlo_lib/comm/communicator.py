@@ -41,18 +41,25 @@ class Message:
 class Request:
     """A call in progress; the vectors it was given must not be touched before `wait` returns."""
 
-    wait: Callable[[], None]
+    wait: Callable[[], None]  # returns when the call is complete; call it once
 
 
 class Communicator(ABC):
-    """A group of ranks that exchange vectors: contiguous one-dimensional tensors.
+    """A group of ranks that exchange vectors: contiguous one-dimensional tensors (P,) on the CPU or a GPU, without autograd.
 
-    Every wait is bounded and raises PeerLostError naming the awaited ranks. The argument `purpose` is the key
-    under which `traffic` counts the bytes of a call.
+    Vectors that are received are overwritten in place; vectors that are only sent stay unchanged. A call that "all
+    ranks make" is collective: each rank makes it in the same order, with vectors of the same length and dtype
+    (float32, float64, an integer type). Every wait is bounded and raises PeerLostError naming the awaited ranks. The
+    argument `purpose` is the key under which `traffic` counts the bytes of a call.
 
     Attributes:
+        rank: number of this rank, 0 to `size` - 1.
+        size: number of ranks in the group.
         seconds: time of this rank in `communication` and in `wait` (idle polling).
     """
+
+    rank: int
+    size: int
 
     is_virtual = False
 
@@ -74,13 +81,13 @@ class Communicator(ABC):
 
     @abstractmethod
     def split(self, color: int) -> "Communicator":
-        """Return the communicator of the ranks that gave the same `color`, in rank order.
+        """Return the communicator of the ranks that gave the same `color`, in rank order; all ranks make this call.
 
-        The new communicator adds to the `traffic` and `seconds` of this one.
+        Call it in `__init__`. The new communicator adds to the `traffic` and `seconds` of this one.
         """
 
     def outside_of_time(self) -> AbstractContextManager[None]:
-        """Return a context whose collective calls change no virtual clock, for work that is not simulated."""
+        """Return a context whose collective calls change no virtual clock, for checks that are no part of the algorithm."""
         return nullcontext()
 
     def machine_state(self) -> dict[str, Any]:
@@ -103,29 +110,34 @@ class Communicator(ABC):
 
     @abstractmethod
     def barrier(self) -> None:
-        """Wait until every rank has called this."""
+        """Wait until all ranks make this call."""
 
     @abstractmethod
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
-        """Overwrite a vector on every rank with the vector of one rank; all ranks call it."""
+        """Overwrite `vector` (P,) in place on every rank with the one of rank `root`; all ranks make this call."""
 
     @abstractmethod
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
-        """Start to overwrite `vector` on every rank with the sum over ranks."""
+        """Start an `allreduce`; all ranks make this call. `wait` of the returned request ends it.
+
+        Several may be in progress, for example one for each part of `grad` that is final.
+        """
 
     def allreduce(self, vector: Tensor, purpose: str = "gradient") -> None:
-        """Overwrite `vector` on every rank with the sum over ranks."""
+        """Overwrite `vector` (P,) in place on every rank with the sum over ranks, not the mean; all ranks make this call.
+
+        By default, terms are added in rank order: all ranks get the same bits.
+        """
         self.iallreduce(vector, purpose).wait()
 
     @abstractmethod
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
-        """Send vectors to some ranks and receive vectors from some ranks; wait for all of them.
+        """Send the vectors `outgoing`, by the receiver's rank, and overwrite those of `incoming`, by the sender's rank.
 
-        Args:
-            outgoing: vectors to send, by the receiver's rank; one vector may go to several ranks.
-            incoming: vectors to overwrite, by the sender's rank; each sender names this rank in `outgoing`.
+        Only the ranks that are named take part: each sender names this rank in its `outgoing`. One vector may go to
+        several ranks. The call returns when all vectors have been sent and received.
         """
 
     @abstractmethod
@@ -134,12 +146,12 @@ class Communicator(ABC):
 
         Messages from one rank to another arrive in the order they were sent. Each message keeps a copy in
         memory until the receiver has received it; the number of copies is not limited. The receiver selects messages by
-        their tags, 0 to 32767.
+        their tags, 0 to 32767; `exchange` uses 0.
         """
 
     @abstractmethod
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
-        """Wait for the next matching vector and overwrite `vector`, of the same length and dtype, with it.
+        """Wait for the next matching message and overwrite `vector`, of the sent length and dtype, with it.
 
         If messages of any rank are expected, `probe` returns the source.
         """
@@ -162,7 +174,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def gather(self, item: Any) -> list[Any]:
-        """Return every rank's `item` (small and JSON-serializable), in rank order, on every rank."""
+        """Return every rank's `item`, small and JSON-serializable, in rank order; all ranks make this call."""
 
     @abstractmethod
     def now(self) -> float:

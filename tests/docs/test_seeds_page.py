@@ -21,9 +21,9 @@ SPEC = spec_from_file_location("seeds_page", REPOSITORY / "docs/seeds_page.py")
 page = module_from_spec(SPEC)
 sys.modules["seeds_page"] = page
 SPEC.loader.exec_module(page)
-RowState, SeedRow = page.RowState, page.SeedRow
+SeedRow = page.SeedRow
 TABLE = page.load_seed_table(REPOSITORY)
-ROWS = [row for rows in TABLE.values() for row in rows]
+ROWS = [row for rows in TABLE.values() for row in rows.items()]
 SENTENCE = re.compile(r"[A-Z`].{20,}\.")
 TARGETS = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
 
@@ -36,19 +36,19 @@ def names_of_tests(file: str) -> set[str]:
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-def faults(row) -> Iterator[str]:
+def faults(number, row) -> Iterator[str]:
     """Yield the names in a row that do not exist."""
     for test in row.tests:
         file, _, name = test.partition("::")
         if name not in names_of_tests(file):
-            yield f"row {row.row}: no test {test}"
+            yield f"row {number}: no test {test}"
     for command in row.commands:
         if fault := fault_of_command(*shlex.split(command)):
-            yield f"row {row.row}: {command}: {fault}"
-    if row.state is RowState.NOT and not SENTENCE.fullmatch(row.why):
-        yield f"row {row.row}: no sentence: {row.why}"
+            yield f"row {number}: {command}: {fault}"
+    if row.why and not SENTENCE.fullmatch(row.why):
+        yield f"row {number}: no sentence: {row.why}"
     if row.page and not (REPOSITORY / row.page.partition("#")[0]).is_file():
-        yield f"row {row.row}: no page {row.page}"
+        yield f"row {number}: no page {row.page}"
 
 
 def fault_of_command(program: str, *words: str) -> str:
@@ -67,12 +67,12 @@ def fault_of_command(program: str, *words: str) -> str:
 
 
 def test_rows_are_numbered_decided_and_name_what_exists():
-    assert [row.row for row in ROWS] == list(range(1, 240))
+    assert [number for number, _ in ROWS] == list(range(1, 240))
     assert {name: len(rows) for name, rows in TABLE.items()} == {
         "NNLO": 62, "mpi_learn": 24, "PyDTNN": 67, "Theano-MPI": 38, "DiNNO": 48,
     }  # fmt: skip
-    assert [fault for row in ROWS for fault in faults(row)] == []
-    assert [(row.row, *row.by) for row in ROWS if row.state is RowState.OPEN] == []
+    assert [fault for row in ROWS for fault in faults(*row)] == []
+    assert [(number, *row.by) for number, row in ROWS if row.by] == []
 
 
 def test_the_page_is_that_of_the_table():
@@ -83,14 +83,13 @@ def test_the_page_is_that_of_the_table():
 @pytest.mark.parametrize(
     "row",
     [
-        {"state": "done"},
-        {"state": "done", "where": ["make setup"], "why": "A sentence."},
-        {"state": "not"},
-        {"state": "not", "page": "docs/index.md"},
-        {"state": "open"},
-        {"state": "perhaps", "where": ["make setup"]},
+        {},
+        {"where": ["make setup"], "why": "A sentence."},
+        {"where": ["make setup"], "page": "docs/index.md"},
+        {"page": "docs/index.md"},
+        {"by": ["both"], "why": "A sentence."},
     ],
 )
-def test_each_state_has_its_keys(row):
+def test_a_row_has_one_state(row):
     with pytest.raises(ValidationError):
-        SeedRow(row=1, feature="made up", **row)
+        SeedRow(feature="made up", **row)

@@ -43,15 +43,14 @@ class Compressor(ABC):
 
     @abstractmethod
     def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
-        """Return the payload of a vector, (size,) of uint8.
+        """Return the payload of a vector, (size,) of uint8; the vector stays unchanged.
 
-        Args:
-            step: step or round of the sender; selects the stream of random draws, with `rank`.
+        `step`, the step or round of the sender, and its `rank` select the stream of random draws.
         """
 
     @abstractmethod
     def decode(self, payload: Tensor, vector: Tensor) -> None:
-        """Overwrite `vector` with the decoded `payload`, of any rank and step."""
+        """Overwrite `vector` (P,) in place with the decoded `payload`, of any rank and step."""
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a resumed run needs."""

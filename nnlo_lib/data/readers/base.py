@@ -31,12 +31,12 @@ PLAN_SPLIT = "plan"  # points of a grid, row by row, with the true labels: for p
 class SampleBlock:
     """The samples of one shard as they will be stored: an array (n, *shape) for each input, and labels (n, ...).
 
-    Classes keep the numbers that they have in the original file. `skipped`: name and reason of each corrupt record that was left out.
+    Classes keep the numbers that they have in the original file.
     """
 
-    inputs: Inputs
-    labels: Array
-    skipped: tuple[str, ...] = ()
+    inputs: Inputs  # a tuple of arrays
+    labels: Array  # int64 classes or float32 numbers
+    skipped: tuple[str, ...] = ()  # name and reason of each corrupt record that was left out
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class ConversionUnit:
     """The part of a data set that becomes one shard; units are independent and can be converted in parallel.
 
     Attributes:
+        split: `train`, `validation` or `test`.
+        name: name of the shard, such as train-00000-of-00006.
         origin: file that an error about a sample names.
         read: reads the samples from the files again at each call; may raise UserError.
         files: all files of which the shard is made; empty: only `origin`.
@@ -104,8 +106,11 @@ class DatasetContents:
     """Contents of the files of a data set.
 
     Attributes:
+        units: the shards of all splits.
+        inputs: name of each input of the model.
         first_class: number of the first class in the stored labels.
         classes: number of classes if the reader knows it before it reads the samples.
+        class_names: names of the classes in the order of their numbers.
         non_finite: whether NaN and infinity in a sample are an error, or allowed and counted.
         notes: sentences about changes of the values, which the manifest keeps.
         columns: columns of a table in the order of the inputs, which the manifest keeps for predictions.
@@ -113,7 +118,7 @@ class DatasetContents:
 
     units: tuple[ConversionUnit, ...]
     inputs: tuple[str, ...] = ("features",)
-    labels: str = "labels"
+    labels: str = "labels"  # name of the array of labels
     first_class: int = 0
     classes: int | None = None
     class_names: tuple[str, ...] = field(default=())
