@@ -89,15 +89,15 @@ class ValueAxis:
     def places(self, drawn: "Sequence[float] | pd.Series[float]") -> NDArray[np.float64]:
         """Return drawn values as places on a linear scale."""
         scale, values = self.encoding.get("scale", {}), np.asarray(drawn, dtype=float)
-        return np.log(values + scale.get("constant", 0.0)) if "log" in scale.get("type", "") else values
+        has_log, shift = "log" in scale.get("type", ""), scale.get("constant", 0.0)
+        places: NDArray[np.float64] = np.log(values + shift) if has_log else values
+        return places
 
     def labels_that_fit(self, ends: Mapping[int, float], drawn: "pd.Series[float]") -> list[int]:
         """Return the runs whose labels fit beside `ends`, the last drawn values; all of them give the height of the figure."""
         places = dict(zip(ends, self.places([*ends.values()]), strict=True))
-        extent = self.places(drawn.dropna())
-        kept: list[int] = []
+        apart, kept = MIN_LABEL_GAP * np.ptp(self.places(drawn.dropna())), list[int]()
         for run, place in places.items():
-            apart = MIN_LABEL_GAP * (extent.max() - extent.min())
             if len(kept) < MAX_LABELS and all(abs(place - places[other]) >= apart for other in kept):
                 kept.append(run)
         return kept
@@ -261,7 +261,7 @@ def curve_spec(
     ]
     is_time, ends_at = against != "epoch", {"rangeMax": {"expr": f"width - {label_width:.0f}"}}
     ticks = {"format": DIGITS, "tickCount": FEW_TICKS} if is_time else WHOLE_TICKS
-    scale = {"domainMin": 0, "padding": 0} if is_time else {"zero": False, "nice": False}
+    scale: Spec = {"domainMin": 0, "padding": 0} if is_time else {"zero": False, "nice": False}
     x: Spec = {"scale": scale | ends_at, "axis": {"title": x_title, **ticks}}
     return panel(
         table, layers, 240,

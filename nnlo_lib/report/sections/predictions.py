@@ -14,6 +14,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve, set_metric
 from nnlo_lib.report.figure import (
+    COLORS,
     FEW_TICKS,
     IS_MEAN,
     SOFT,
@@ -138,17 +139,17 @@ def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
 
 
 def _roc_figure(found: Saved, names: Sequence[str], positive: Collection[str]) -> Figure | None:
-    lines, means, areas = [], {}, {}
+    means, areas, lines = {}, {}, list[pd.DataFrame]()
     for run, group in found.items():
         curves = [roc_curve(saved["outputs"], saved["targets"]) for saved in group]
         if known := [curve for curve in curves if np.isfinite(curve).all()]:
             means[run] = np.mean(known, axis=0)
             measured = [set_metric("roc_auc", saved["outputs"], saved["targets"], None) for saved in group]
             areas[run] = plus_minus(spread_of(measured))
-            lines += [
+            lines.extend(
                 pd.DataFrame({"run": run, "job": job, "x": FALSE_POSITIVE_RATES, "y": curve})
                 for job, curve in enumerate([means[run], *known], -1)
-            ]
+            )
     table = np.column_stack([FALSE_POSITIVE_RATES, *means.values()])[::5]
     rows = [["area", *areas.values()], *(list(map(percent, map(float, row))) for row in table)]
     many = any(saved["outputs"].shape[1] > 2 for group in found.values() for saved in group)
@@ -156,12 +157,12 @@ def _roc_figure(found: Saved, names: Sequence[str], positive: Collection[str]) -
     titles = "false positive rate", "true positive rate"
     headings = titles[0], *(names[run] for run in means)
     named = [f"{name}: {areas[run]}" if run in areas else name for run, name in enumerate(names)]
-    note = f"{of}; area in the legend"
+    note = f"{of}; area in the {'table' if len(names) > COLORS else 'legend'}"
     return _square_figure("ROC curve", note, lines, titles, names, headings, rows, named)
 
 
 def _reliability_figure(found: Saved, names: Sequence[str]) -> Figure | None:
-    tables, rows = [], []
+    tables, rows = [], list[list[str]]()
     for run, group in found.items():
         together = {name: np.concatenate([saved[name] for saved in group]) for name in ("outputs", "targets")}
         for job, saved in enumerate([together, *group], -1):
@@ -169,24 +170,24 @@ def _reliability_figure(found: Saved, names: Sequence[str]) -> Figure | None:
             columns = dict(zip(("x", "y", "samples"), bins, strict=True))
             tables.append(pd.DataFrame({"run": run, "job": job, **columns}))
             # The tasks share the samples of a test split: the table counts those of one task.
-            rows += [
+            rows.extend(
                 [names[run], percent(float(x)), percent(float(y)), f"{count / len(group):,.4g}"]
                 for x, y, count in zip(*bins, strict=True)
                 if job < 0
-            ]
+            )
     titles, note = ("confidence", "accuracy"), "below the diagonal: too confident; larger marks: more samples"
     return _square_figure("Calibration", note, tables, titles, names, ("run", *titles, "samples"), rows)
 
 
 def _value_figure(found: Mapping[int, Arrays], names: Sequence[str], output: int, of: int) -> Figure | None:
-    most, tables, rows = MAX_FIGURE_VALUES // max(1, len(found)), [], []
+    most, tables, rows = MAX_FIGURE_VALUES // max(1, len(found)), [], list[list[str]]()
     for run, saved in found.items():
         if output < saved["targets"].shape[1]:
             places = thinned(range(len(saved["targets"])), most)
             x, y = (saved[name][places, output].astype(float) for name in ("targets", "outputs"))
             tables.append(pd.DataFrame({"run": run, "job": -1, "x": x, "y": y}))
             some = thinned(zip(x, y, strict=True), MAX_VALUE_ROWS)
-            rows += [[names[run], number(true), number(predicted)] for true, predicted in some]
+            rows.extend([names[run], number(true), number(predicted)] for true, predicted in some)
     title = "Predicted against true values" + (f", output {output + 1} of {of}" if of > 1 else "")
     note, titles = f"at most {most:,} evenly spaced samples", ("true", "predicted")
     return _square_figure(title, note, tables, titles, names, ("run", *titles), rows, is_share=False)
@@ -204,6 +205,8 @@ def _square_figure(
     if not tables:
         return None
     table, styles = pd.concat(tables, ignore_index=True), run_styles(named or names)
+    if len(names) > COLORS:  # the table has what the legend does not
+        styles = {channel: style | {"legend": None} for channel, style in styles.items()}
     both, is_binned = table[["x", "y"]].to_numpy(), "samples" in table
     low, high = (0, 1) if is_share else (float(both.min()), float(both.max()))
     scale = {"domain": [low, high], "nice": False, "zero": False}

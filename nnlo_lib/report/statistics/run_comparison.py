@@ -224,8 +224,8 @@ def _compared_pair(
     # A missing fold would not be equal to another missing fold.
     keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=numbers)
     keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
-    ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
-    both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
+    sides = [keyed[keyed["run"] == name] for name in (run, other)]
+    both = sides[0].merge(sides[1], left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
     same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
     values, others = (both.loc[same | metric.is_ratio, name] for name in ("value", "value_other"))
     left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
