@@ -20,7 +20,16 @@ from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.report import learning_curves, quantities
-from nnlo_lib.report.formatting import format_bytes, format_duration, listing, percent, run_table, share
+from nnlo_lib.report.formatting import (
+    core_unit,
+    format_bytes,
+    format_duration,
+    listing,
+    percent,
+    rounded,
+    run_table,
+    share,
+)
 from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.search.section import search_section
@@ -79,6 +88,7 @@ def write_page(
         experiment=mask(read_text(experiment_file)) if experiment_file else "",
         title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
         commands=origin.commands(jobs, experiment_file),
+        searched_by=origin.search_page(output),
         failed_jobs=unfinished,
         failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
         **_facts(jobs, read_summary(summary, jobs) if summary else summarize(jobs)),
@@ -138,7 +148,8 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "agreement": nodes.consensus_table(jobs, nodes.node_metric_ranges(table, ranked_by or "loss")),
         "times": resources.bar_figure("Seconds of a rank by phase", times, format_duration, virtual),
         "waiting": resources.waiting_sentence(times),
-        "volumes": resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
+        "volumes": any(volumes.values())
+        and resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
         "exchange": resources.communication_table(jobs),
         # What each run asked of the scheduler and used, and the settings that would have been enough.
         "asked": run_table(
@@ -185,7 +196,13 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "share": share, "plural": plural, "listing": listing, "packed": _packed}
+    environment.filters |= {
+        "percent": percent,
+        "share": share,
+        "plural": plural,
+        "listing": listing,
+        "packed": _packed,
+    }
     return environment.get_template(template).render(scripts=_scripts(), **values)
 
 
@@ -236,7 +253,9 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
         each: [row.state for row in data.rows].count(each) for each in ("stopped", "failed", "unwanted")
     }
     others = "".join(f", {number} {state}" for state, number in counts.items() if number)
-    yield f"trials: {count}{others}; {sum(row.core_hours for row in data.rows):.3g} core hours"
+    hours = sum(row.core_hours for row in data.rows)
+    unit, each = core_unit(hours)
+    yield f"trials: {count}{others}; {rounded(hours * each)} {unit}"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"
     yield f"next:   nnlo run {paths.best}"

@@ -21,7 +21,9 @@ MEASURED = (
     "weights_chosen_by",
 )  # fmt: skip
 NOT_METRICS = {"samples", "accuracy", "loss", "classes"}
-IMBALANCED = 0.8  # of the classes; labels of two classes, three quarters in one, are as many as 1.6 equal classes
+IMBALANCED = (
+    0.8  # of the classes; labels of two classes, three quarters in one, are as many as 1.6 equal classes
+)
 
 
 def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:

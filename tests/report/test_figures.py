@@ -79,7 +79,9 @@ def test_more_lines_than_colors_are_gray_at_first(count, hidden):
 
 
 def test_the_script_of_the_page_is_what_vl_convert_bundles():
-    assert gzip.decompress(vega_script.SCRIPT.read_bytes()).decode() == vega_script.vega_script(), "run `make vega`"
+    assert gzip.decompress(vega_script.SCRIPT.read_bytes()).decode() == vega_script.vega_script(), (
+        "run `make vega`"
+    )
 
 
 def luminance(color):

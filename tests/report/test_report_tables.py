@@ -151,7 +151,10 @@ def test_speeds_are_told_of_long_runs_that_are_distributed_otherwise(
     fake, settings, seconds, transport, is_told
 ):
     for run, other in (("one", {}), ("two", settings)):
-        config = {"algorithm": {"name": "allreduce"}, "parallel": {"ranks": 2, "transport": transport}} | other
+        config = {
+            "algorithm": {"name": "allreduce"},
+            "parallel": {"ranks": 2, "transport": transport},
+        } | other
         for seed in (1, 2):
             speed = 500.0 if other else 400.0
             fake.change(
