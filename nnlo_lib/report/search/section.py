@@ -9,7 +9,7 @@ from typing import Any
 
 from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.core.text_format import number, plural
-from nnlo_lib.report.formatting import core_unit, format_duration, listing, rounded
+from nnlo_lib.report.formatting import core_cost, format_duration, listing
 from nnlo_lib.report.search.importance import fit_forest, importance_figure, importance_note
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
@@ -100,11 +100,10 @@ def cost_sentence(data: StudyData) -> str:
         return ""
     wall_s = union_length(span for result in timed for span in result.spans)
     in_epochs = sum(trained_seconds(data.study.snapshot, result) for result in timed)
-    gpu_hours, core_hours = resource_hours(timed, "gpus"), resource_hours(timed, "cores")
-    unit, each = core_unit(core_hours)
+    gpu_hours, cost = resource_hours(timed, "gpus"), core_cost(resource_hours(timed, "cores"))
     gpus = f", {number(gpu_hours, 3)} GPU hours" if gpu_hours else ""
     return (
-        f"Utilization of the workers: {_utilization(data, timed)}, {rounded(core_hours * each)} {unit}{gpus} in {format_duration(wall_s)}, "
+        f"Utilization of the workers: {_utilization(data, timed)}, {cost}{gpus} in {format_duration(wall_s)}, "
         "including their start-up; pauses of the whole search are excluded. Fold tasks spent "
         f"{in_epochs / sum(result.seconds for result in timed):.1%} of their time in epochs, and the rest in starting, saving and stopping."
     )

@@ -238,10 +238,9 @@ def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 def search_page(page: Path) -> str:
     """Return the address of the page of the search whose best.yaml is the experiment of a page; empty if there is none."""
-    owner = page.absolute().parent.name.removesuffix("-best")
+    owner, _, is_best = page.absolute().parent.name.rpartition("-best")
     places = [f"../{owner}/{SEARCH_FOLDER}/{page.name}", f"../{owner}/{page.name}"]
-    is_best = page.absolute().parent.name != owner
-    return next((each for each in places if is_best and (page.parent / each).exists()), "")
+    return next((each for each in places if owner and not is_best and (page.parent / each).exists()), "")
 
 
 def commands(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> str:
