@@ -1,11 +1,10 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
+import gzip
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from gzip import compress as gzip
-from gzip import decompress as gunzip
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
-from nnlo_lib.report import learning_curves, quantities
+from nnlo_lib.report import formatting, learning_curves, quantities
 from nnlo_lib.report.formatting import format_bytes, format_duration, listing, percent, run_table, share
 from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import time_base_of
@@ -79,6 +78,7 @@ def write_page(
         experiment=mask(read_text(experiment_file)) if experiment_file else "",
         title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
         commands=origin.commands(jobs, experiment_file),
+        searched_by=origin.search_page(output),
         failed_jobs=unfinished,
         failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
         **_facts(jobs, read_summary(summary, jobs) if summary else summarize(jobs)),
@@ -138,7 +138,8 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "agreement": nodes.consensus_table(jobs, nodes.node_metric_ranges(table, ranked_by or "loss")),
         "times": resources.bar_figure("Seconds of a rank by phase", times, format_duration, virtual),
         "waiting": resources.waiting_sentence(times),
-        "volumes": resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
+        "volumes": any(volumes.values())
+        and resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
         "exchange": resources.communication_table(jobs),
         # What each run asked of the scheduler and used, and the settings that would have been enough.
         "asked": run_table(
@@ -157,21 +158,18 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
 
 @cache
 def _scripts() -> dict[str, str]:
-    """Return the style sheet and the scripts of a page, and the hashes by which its policy allows these scripts only.
-
-    Vega is carried compressed, a third as long; page.js adds the script, which its hash then allows.
-    """
+    """Return the style sheet and the scripts of a page, Vega compressed, and the hashes by which its policy allows only these."""
     # Markup exempts them from autoescape, which would escape quotes and `>`.
     style, page = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     vega = (TEMPLATES / "vega.js.gz").read_bytes()
-    digests = [b64encode(sha256(each).digest()).decode() for each in (gunzip(vega), page.encode())]
+    digests = [b64encode(sha256(each).digest()).decode() for each in (gzip.decompress(vega), page.encode())]
     hashes = Markup(" ".join(f"'sha256-{digest}'" for digest in digests))
     return {"css": style, "page": page, "vega": b64encode(vega).decode(), "hashes": hashes}
 
 
-def _packed(text: str) -> str:
+def packed(text: str) -> str:
     """Return a text as page.js unpacks it: compressed, in Base64."""
-    return b64encode(gzip(text.encode(), mtime=0)).decode()
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _render(template: str, **values: Any) -> str:
@@ -185,13 +183,7 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "percent": percent,
-        "share": share,
-        "plural": plural,
-        "listing": listing,
-        "packed": _packed,
-    }
+    environment.filters |= {each.__name__: each for each in (percent, share, plural, listing, packed)}
     return environment.get_template(template).render(scripts=_scripts(), **values)
 
 
@@ -242,7 +234,7 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
         each: [row.state for row in data.rows].count(each) for each in ("stopped", "failed", "unwanted")
     }
     others = "".join(f", {number} {state}" for state, number in counts.items() if number)
-    yield f"trials: {count}{others}; {sum(row.core_hours for row in data.rows):.3g} core hours"
+    yield f"trials: {count}{others}; {formatting.core_cost(sum(row.core_hours for row in data.rows))}"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"
     yield f"next:   nnlo run {paths.best}"

@@ -24,7 +24,12 @@ HEADINGS = (
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH, BAR_WIDTH = 8, 6  # characters
 # On a narrow screen, the columns that go, in this order: the reason in the note matters more.
-DISPENSABLE = "wait", "samples/s", "GPU", "restarts", "beat", "limit", "metric", "left"
+DISPENSABLE = "wait", "samples/s", "GPU", "restarts", "beat", "limit", "left", "metric"
+EXPLAINED = {
+    "beat": "since the launcher's heartbeat", "left": "to the last epoch", "limit": "that the job has left",
+    "wait": "for other ranks",
+}  # fmt: skip
+MIN_HEIGHT = 12  # lines of a screen that also explains its columns and names the page
 MIN_NOTE = 24  # characters
 COLORS = {
     "running": "green", "finished": "blue", "pending": "yellow", "requeued": "yellow", "preempted": "yellow",
@@ -161,13 +166,19 @@ def watch_trainings(
 def screen(jobs: Sequence[LiveJob], width: int, height: int) -> "Group":
     """Return what rich prints on a terminal of this size: the states, and a table of as many trainings as fit.
 
-    If they do not all fit, those that failed and those that run come first. A narrow screen lacks DISPENSABLE columns.
+    If they do not all fit, those that failed and those that run come first. A narrow screen lacks DISPENSABLE columns. Below:
+    what the columns mean, and where the page is.
     """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    rows = height - 3  # without the counts, the headings, and the line of what is left out
+    folders = [each for job in jobs for each in Path(job.folder).parents if each.name == job.experiment]
+    page = folders[0] / ExperimentPaths.page.name if folders else Path()
+    written = f"page: {page}" if page.is_file() else f"nnlo report {page.parent} writes the page so far"
+    has_end = height >= MIN_HEIGHT and bool(folders)
+    # Without the counts, the headings, the line of what is left out, and two lines at the end.
+    rows = height - 3 - 2 * has_end
     if len(jobs) > rows:
         order = (*BAD_STATES, *ACTIVE_STATES)
         jobs = sorted(jobs, key=lambda job: order.index(job.state) if job.state in order else len(order))
@@ -186,4 +197,6 @@ def screen(jobs: Sequence[LiveJob], width: int, height: int) -> "Group":
         table.add_row(*(Text(text, COLORS.get(text, "") if text == job.state else "") for text in cell_texts))
     counts = Text(f"{count_states(jobs)}  {time.strftime('%H:%M:%S')}", "bold")
     more = [Text(f"and {len(left_out)} more: {count_states(left_out)}", "dim")] if left_out else []
-    return Group(counts, table, *more)
+    known = "; ".join(f"{each[0]}: {EXPLAINED[each[0]]}" for each in columns if each[0] in EXPLAINED)
+    end = [Text(text, "dim", no_wrap=True, overflow="ellipsis") for text in (known, written) if text]
+    return Group(counts, table, *more, *(end if has_end else []))

@@ -110,7 +110,7 @@ def test_the_script_of_the_guide_prints_what_the_page_shows(tmp_path):
 
 def _words_and_numbers(text: str) -> tuple[list[str], list[float]]:
     """Return the words of a text, and its numbers without core hours."""
-    numbers = NUMBER.findall(re.sub(".*core hours.*", "", text))
+    numbers = NUMBER.findall(re.sub(".*core (hours|seconds).*", "", text))
     return NUMBER.sub("#", text).split(), [float(number) for number in numbers]
 
 

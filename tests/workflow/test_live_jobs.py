@@ -254,7 +254,12 @@ def test_the_screen_shows_all_that_the_table_shows(project):
     counts, *shown = lines_of(screen(jobs, 160, 30), 160)
     headline, *table = as_text(jobs).splitlines()
     assert counts.startswith(headline.removeprefix("t: "))
-    assert [line.split() for line in shown] == [line.split() for line in table]
+    assert [line.split() for line in shown[: len(table)]] == [line.split() for line in table]
+    assert shown[-1].strip() == f"nnlo report {project / 'results' / 't'} writes the page so far"
+    (project / "results/t/report.html").write_text("")
+    *_, columns, page = lines_of(screen(jobs, 160, 30), 160)
+    assert "left: to the last epoch" in columns or "left" not in shown[0]
+    assert page.strip() == f"page: {project / 'results' / 't' / 'report.html'}"
     other = replace(jobs[0], experiment="u")
     assert lines_of(screen([jobs[0], other], 170, 30), 170)[1].startswith("experiment training")
 
@@ -280,6 +285,12 @@ def test_a_narrow_screen_keeps_names_states_and_progress(project):
     assert row.rstrip().endswith("…")  # of the note only
     assert row.count("…") == heading.count("note") == 1
     assert "samples/s" not in heading
+    # The metric is the last that goes.
+    ends = replace(
+        job, eta_s=900.0, left_s=900.0, metric="val_accuracy", values=(0.1, 0.9), note="a reason " * 9
+    )
+    assert "metric" in lines_of(screen([ends], 90, 30), 90)[1]
+    assert "left" not in lines_of(screen([ends], 90, 30), 90)[1]
 
 
 def test_a_watch_that_starts_too_early_waits_for_the_folder(project):

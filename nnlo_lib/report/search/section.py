@@ -7,9 +7,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.core.text_format import number, plural
-from nnlo_lib.report.formatting import format_duration, listing
+from nnlo_lib.report.formatting import core_cost, format_duration, listing
 from nnlo_lib.report.search.importance import fit_forest, importance_figure, importance_note
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
@@ -74,12 +74,23 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
             for number, *_ in rows
             if page_folder and (log := SearchPaths(folder).fold(int(number), 0).state.log).exists()
         },
+        "best_page": best_page(data, page_folder),
         "costs": [sentence for sentence in (cost_sentence(data), *host_sentences(data)) if sentence],
         "headings": headings,
         "rows": rows,
         "trials": len(data.rows),
         "several": data.study.search.folds.k,
     }
+
+
+def best_page(data: StudyData, page_folder: Path | None) -> str:
+    """Return the address of the page of the run with the best settings, from a page in a folder; empty if there is none."""
+    experiment = data.study.folder.absolute().parent
+    if page_folder and page_folder.absolute() == experiment:
+        return "#comparison"  # this page: the experiment has trained the run
+    places = (experiment, experiment.with_name(f"{experiment.name}-best"))
+    pages = [each for folder in places if (each := folder / ExperimentPaths.page.name).exists()]
+    return Path(os.path.relpath(pages[0], page_folder)).as_posix() if page_folder and pages else ""
 
 
 def cost_sentence(data: StudyData) -> str:
@@ -89,10 +100,10 @@ def cost_sentence(data: StudyData) -> str:
         return ""
     wall_s = union_length(span for result in timed for span in result.spans)
     in_epochs = sum(trained_seconds(data.study.snapshot, result) for result in timed)
-    gpu_hours = resource_hours(timed, "gpus")
+    gpu_hours, cost = resource_hours(timed, "gpus"), core_cost(resource_hours(timed, "cores"))
     gpus = f", {number(gpu_hours, 3)} GPU hours" if gpu_hours else ""
     return (
-        f"{number(resource_hours(timed, 'cores'), 3)} core hours{gpus} in {format_duration(wall_s)}. Fold tasks used {_utilization(data, timed)}, "
+        f"Utilization of the workers: {_utilization(data, timed)}, {cost}{gpus} in {format_duration(wall_s)}, "
         "including their start-up; pauses of the whole search are excluded. Fold tasks spent "
         f"{in_epochs / sum(result.seconds for result in timed):.1%} of their time in epochs, and the rest in starting, saving and stopping."
     )

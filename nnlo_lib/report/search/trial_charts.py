@@ -24,6 +24,7 @@ from nnlo_lib.report.figure import (
     value_axis,
     value_if,
 )
+from nnlo_lib.report.formatting import core_unit
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.search.best import candidate_values, core_hours_by_task
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
@@ -31,7 +32,7 @@ from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, obje
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
 MAX_AXES = 12  # keys; the least important of more keys are left out
 MAX_TABLE_COLUMNS, MAX_TABLE_ROWS = 8, 30  # of the table beside the learning curves
-MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 220, 980  # pixels; more axes than fit make the figure scroll
+MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 320, 1200  # pixels; more axes than fit make the figure scroll
 INACTIVE_PLACE = -0.1  # on a coordinate from 0 to 1: the trial does not have the key
 PARAMS = [{"name": "chosen", "value": -1}]
 IS_CHOSEN = {"test": "datum.trial == chosen", "value": "var(--run-1)"}
@@ -60,9 +61,12 @@ def convergence_figures(data: StudyData) -> list[Figure]:
     by_trial = [(float(trial), final[trial].value) for trial in sorted(final)]
     by_hours = [(each.core_hours, each.value) for each in values]
     figures, title = [], f"Best {data.metric} so far"
+    unit, each_hour = core_unit(end_hours := max(hours_at.values()))
+    hours = {trial: value * each_hour for trial, value in hours.items()}
+    by_hours = [(value * each_hour, best) for value, best in by_hours]
     for against, places, candidates, end in (
         ("trial", trials, by_trial, len(data.rows) - 1.0),
-        ("core hours", hours, by_hours, max(hours_at.values())),
+        (unit, hours, by_hours, end_hours * each_hour),
     ):
         best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
         y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
@@ -222,9 +226,12 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     # Name of each axis, and by trial the place and the text of its value.
     axes = []
     for key in kept:
-        texts = [format_value(row.point.get(key.name)) for row in rows]
+        found = [row.point.get(key.name) for row in rows]
+        texts = [f"{each:.3g}" if isinstance(each, float) else format_value(each) for each in found]
         axes.append((key.short_name, [key.coordinate(row.point) for row in rows], texts))
-    axes.append((data.metric, [*y.places(y.drawn(objectives))], [*map(data.format_value, objectives)]))
+    up = -1 if y.encoding["scale"].get("reverse") else 1
+    places = [*(up * y.places(y.drawn(objectives)))]
+    axes.append((data.metric, places, [*map(data.format_value, objectives)]))
     table = pd.DataFrame({
         "trial": [row.number for row in rows],
         "state": [trial_state(data, row) for row in rows],
@@ -246,9 +253,9 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
         low, high = numbers.min(), numbers.max()
         table[field] = ((numbers - low) / ((high - low) or 1)).fillna(INACTIVE_PLACE)
         # Labels at places where trials are, so that no scale needs to be inverted.
-        found = {table[field][row]: text for row, text in enumerate(texts) if not math.isnan(values[row])}
-        ticks = thinned(sorted(found), 5)
-        labels = json.dumps({f"{tick:.5g}": found[tick] for tick in ticks})
+        labeled = {table[field][row]: text for row, text in enumerate(texts) if not math.isnan(values[row])}
+        ticks = thinned(sorted(labeled), 5)
+        labels = json.dumps({f"{tick:.5g}": labeled[tick] for tick in ticks})
         axis = {
             "values": ticks, "title": None, "grid": False, "labelLimit": 90, "domain": True, "domainColor": SOFT,
             "labelExpr": f"({labels})[format(datum.value, '.5~g')] || ''",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.config.paths import SEARCH_FOLDER, RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import MISSING, plural
@@ -234,6 +234,13 @@ def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     known = [job.summary.get("packages", {}) for job in jobs]
     keys = dict.fromkeys(key for versions in known for key in versions)
     return [(key, _different(versions.get(key) for versions in known)) for key in keys]
+
+
+def search_page(page: Path) -> str:
+    """Return the address of the page of the search whose best.yaml is the experiment of a page; empty if there is none."""
+    owner, _, is_best = page.absolute().parent.name.rpartition("-best")
+    places = [f"../{owner}/{SEARCH_FOLDER}/{page.name}", f"../{owner}/{page.name}"]
+    return next((each for each in places if owner and not is_best and (page.parent / each).exists()), "")
 
 
 def commands(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> str:

@@ -217,9 +217,7 @@ def test_utilization_by_hand(search):
     made = search(parallel=2)
     fold_task(made, 0, 0.0, 10.0), fold_task(made, 1, 0.0, 6.0), fold_task(made, 2, 1010.0, 1014.0)
     said = cost(made)
-    assert said.startswith(
-        "0.0222 core hours in 14.0 s. Fold tasks used 71.4% of 2 × wall time (2 fold tasks could run"
-    )
+    assert said.startswith("Utilization of the workers: 71.4% of 2 × wall time (2 fold tasks could run")
     assert "spent 90.0% of their time in epochs" in said  # the history has the time of 9 of 10 epochs
 
 
