@@ -54,12 +54,61 @@ NOT_SHOWN = {
     *OTHER_PICTURES,
 }  # take longer
 MAX_PICTURE_BYTES = 40_000
+MAX_WORDS = 45  # of a file that is shown
+MAX_SENTENCE_WORDS = 35
+SHARED = """model: {name: simplecnn, args: {dropout: 0.0}}
+train:
+  epochs: 20
+  batch_size: 16
+  optimizer: {name: sgd, lr: 0.02, momentum: 0.9}
+"""  # of examples on the embedded digits
 INTRODUCTION = """# Gallery of examples
 
-One entry per file of [config/experiments](../../config/experiments): what it shows, its text, the command, and a figure of its report. `python benchmarks/gallery.py --mnist FOLDER --cifar FOLDER`
-trains what takes a few minutes and writes this page; seconds are of one busy 2-core machine, with one seed, on simulated ranks, which take turns in one process. What three seeds reach:
-[What the examples learn](examples.md). `snakemake --configfile FILE` or `nnlo all FILE` runs all seeds and writes the report.
+Each picture is a figure of the report of an example in [config/experiments](../../config/experiments), and leads to its settings and its command. Seconds are of one busy 2-core
+machine, with one seed, on simulated ranks, which take turns in one process. `nnlo all FILE` trains all seeds and writes the report. What three seeds reach:
+[What the examples learn](examples.md).
 """
+AFTER_OVERVIEW = f"""`python benchmarks/gallery.py --mnist FOLDER --cifar FOLDER` trains what takes a few minutes, and writes this page. Where only a few lines are shown below, the example has also `name` and
+
+<!-- not checked: a part of several files -->
+```yaml
+{SHARED}```
+"""
+GROUPS = {  # the answer in a few words, and the examples
+    "How many bytes?": (
+        "`average` communicates in each tenth step, `diloco` in each twentieth; `allreduce` and `choco_sgd` compress. [Compression](../reference/algorithms.md#compression)",
+        "allreduce average diloco choco_sgd",
+    ),
+    "Which algorithm under stragglers?": (
+        "One that does not wait: with a server (`downpour`, `easgd`, `eamsgd`, `gem`), or between nodes (`gosgd`, `adpsgd`). [A straggler](../reference/algorithms.md#a-straggler) compares them",
+        "stragglers downpour easgd eamsgd gem gosgd adpsgd",
+    ),
+    "Nodes without a server?": (
+        "Each node averages with its neighbors on a graph: with all of them, or with another one in each step",
+        "dsgd sgp",
+    ),
+    "Data that differ by node?": (
+        "Here, each node has other digits. `individual` does not communicate; the others correct the differences. [The figure of the DiNNO paper](../reference/algorithms.md#the-figure-of-the-dinno-paper)",
+        "individual d2 dsgt dinno next prox_pda dinno-mnist dinno-scaling",
+    ),
+    "Robots that move?": (
+        "Links follow from where the robots are. [Lidar](lidar.md)",
+        "lidar-quick lidar-lossy lidar-dinno",
+    ),
+    "My own data, or another problem?": (
+        "Numbers, pixels, texts, generated images; a reader of your own. [Data](data.md), [problems](problems.md)",
+        "regression unet-shapes gpt-text wgan-mnist",
+    ),
+    "Known data sets of images?": (
+        "They are downloaded, or read from a folder. [Data](data.md)",
+        "mnist cifar10 imagenet",
+    ),
+    "Which settings are best?": ("A search. [Searches](search.md)", "algorithm-search mnist-asha"),
+    "Experiments of the older systems?": (
+        "`nnlo import` translates their commands. [Import](import.md)",
+        "nnlo-modes nnlo-search-7 nnlo-search-13 pydtnn-mnist theanompi-rules",
+    ),
+}
 
 
 def main() -> None:
@@ -172,38 +221,70 @@ def _with_rows(spec: Any) -> Any:
 
 def page(measured: dict[str, Any]) -> str:
     """Return the text of the page."""
-    return "\n".join([INTRODUCTION, *(_entry(path, measured) for path in sorted(EXAMPLES.glob("*.yaml")))])
+    overview = [
+        f"**[{question}](#{_anchor(question)})**\n\n{_thumbnails(names.split())}"
+        for question, (_, names) in GROUPS.items()
+    ]
+    groups = [
+        f"## {question}\n\n{answer}.\n\n"
+        + "\n".join(_entry(EXAMPLES / f"{name}.yaml", measured) for name in names.split())
+        for question, (answer, names) in GROUPS.items()
+    ]
+    return "\n".join([INTRODUCTION, *overview, AFTER_OVERVIEW, *groups])
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _picture_of(name: str) -> str:
+    """Return the file of an example's picture below docs/images, or an empty string."""
+    own = sorted(PICTURES.glob(f"{name}.*"))
+    return f"gallery/{own[0].name}" if own else OTHER_PICTURES.get(name, "")
+
+
+def _thumbnails(names: list[str]) -> str:
+    """Return links to the examples, with small pictures, as HTML that a forge and the site show."""
+    pictures = {name: _picture_of(name) for name in names}
+    links = [
+        f'<a href="#{name}"><img src="../images/{shown}" alt="" width="200"><br>{name}</a>'
+        if shown
+        else f'<a href="#{name}">{name}</a>'
+        for name, shown in pictures.items()
+    ]
+    return "\n".join(['<p class="gallery">', *links, "</p>\n"])
 
 
 def _entry(path: Path, measured: dict[str, Any]) -> str:
-    name, experiment = path.stem, load_experiment(path)
+    name, experiment, text = path.stem, load_experiment(path), path.read_text()
     command = "search" if experiment.search else "run"
-    source = (
-        "" if experiment.data.dataset not in ("mnist", "imagenet", "cifar10") else " --set data.source=FOLDER"
+    source = " --set data.source=FOLDER" * (experiment.data.dataset in ("mnist", "imagenet", "cifar10"))
+    known = measured.get(name, {"seconds": "", "changes": ""})
+    took = f": {known['seconds']} s" * bool(known["seconds"]) + f" ({known['changes']})" * bool(
+        known["changes"]
     )
-    every = "" if experiment.search else " --all"
-    pictures = sorted(PICTURES.glob(f"{name}.*"))
-    shown = f"gallery/{pictures[0].name}" if pictures else OTHER_PICTURES.get(name)
-    known = measured.get(name)
-    took = (
-        f"{known['seconds']} s" + (f" ({known['changes']})" if known["changes"] else "")
-        if known
-        else "not run for this page"
-    )
-    lines = [f"## {name}", "", f"`nnlo {command} config/experiments/{path.name}{source}{every}`: {took}.", ""]
-    lines += (
-        [f"![{name}: a figure of its report](../images/{shown})", ""]
-        if shown
-        else ["No picture: the example takes longer than a few minutes, or its data were not here.", ""]
-    )
+    lines = [f"### {name}", "", _summary(text), ""]
     lines += [
-        "<!-- not checked: the tests check the file -->",
-        f'```yaml title="{path.name}"',
-        path.read_text().rstrip(),
-        "```",
+        f"`nnlo {command} config/experiments/{path.name}{source}{'' if experiment.search else ' --all'}`{took}.",
         "",
     ]
+    if shown := _picture_of(name):
+        lines += [f"![{name}: a figure of its report](../images/{shown})", ""]
+    part = re.sub(r"\A(#.*\n)+\n*|^name: .*\n", "", text, flags=re.MULTILINE).replace(SHARED, "")
+    if len(part.split()) <= MAX_WORDS:
+        lines += ["<!-- not checked: the tests check the file -->", f"```yaml\n{part.rstrip()}\n```", ""]
+    else:
+        lines += [f"Settings: [{path.name}](../../config/experiments/{path.name}).", ""]
     return "\n".join(lines)
+
+
+def _summary(text: str) -> str:
+    """Return the first sentence of an example's comment."""
+    comment = [line[2:] for line in text.splitlines() if line.startswith("# ") and "$schema" not in line]
+    sentence = re.split(r"(?<=\.) (?=[ A-Z])|   |: `|\.$", " ".join(comment))[0].rstrip(".")
+    # A long sentence ends before its last colon.
+    sentence = sentence.rpartition(": ")[0] if len(sentence.split()) > MAX_SENTENCE_WORDS else sentence
+    return f"{sentence}."
 
 
 if __name__ == "__main__":
