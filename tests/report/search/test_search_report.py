@@ -13,9 +13,10 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool.coordinator import PoolUtilization
 from nnlo_lib.report.page import write_search_page
 from nnlo_lib.report.search.importance import fit_forest
-from nnlo_lib.report.search.section import cost_sentence, search_section
+from nnlo_lib.report.search.section import best_page, cost_sentence, search_section
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import convergence_figures, learning_curve_figure
+from nnlo_lib.report.sections.origin import search_page
 from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
@@ -210,6 +211,18 @@ def fold_task(made, number, start, end):
 
 def cost(made):
     return cost_sentence(StudyData.load(made.folder)).replace("\u00a0", " ")
+
+
+def test_a_search_links_to_the_page_of_its_best_run_and_back(tmp_path):
+    found, best = MadeUp(tmp_path).trial().folder, tmp_path / "results/made-best/report.html"
+    best.parent.mkdir()
+    data = StudyData.load(found)
+    assert (best_page(data, found), best_page(data, found.parent)) == ("", "#comparison")
+    assert search_page(best) == ""
+    best.write_text(""), (found / "report.html").write_text("")
+    assert best_page(data, found) == "../../made-best/report.html"
+    assert search_page(best) == "../made/search/report.html"
+    assert search_page(found.parent / "report.html") == ""
 
 
 def test_utilization_by_hand(search):
