@@ -5,14 +5,14 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-real test-all planted-defects check setup docs vega site wheelhouse clean
+.PHONY: run test test-real test-all planted-defects check setup docs outputs vega site wheelhouse clean
 
 # Tests run in parallel, so each test uses one core.
 test test-real test-all planted-defects: export OMP_NUM_THREADS := 1
 PART ?=
 
 run: $(READY)  ## run the default experiment and write results/quickstart/report.html
-	@snakemake --profile profiles/local
+	@snakemake --profile local
 	@echo "results/quickstart/report.html"
 
 test: $(READY)  ## run all tests but those of test-real and test-all: five minutes
@@ -41,6 +41,11 @@ docs: $(READY)  ## regenerate the files that are generated from the configuratio
 	@nnlo docs
 	@python docs/seeds_page.py
 	@python docs/interfaces_page.py
+
+outputs: export OMP_NUM_THREADS := 1
+outputs: $(READY)  ## run the commands of README.md, docs/index.md and docs/start again, and write what they print
+	@NNLO_WRITE_OUTPUT=1 pytest -m "" -k "test_commands_run and (README or index or start)" tests/docs/test_blocks.py
+	@git diff --stat -- README.md docs/index.md docs/start
 
 vega: $(READY)  ## write the script that each page of the report carries, by the locked version of vl-convert
 	@python tests/helpers/vega_script.py

@@ -1,5 +1,7 @@
 """Draw figures of the documentation from trainings, and print their tables.
 
+nnlo run docs/images/bytes.yaml --all
+python benchmarks/figures.py bytes results/bytes
 nnlo simulate config/experiments/dinno-mnist.yaml --set data.source=FOLDER
 nnlo simulate config/experiments/stragglers.yaml --set data.source=FOLDER
 python benchmarks/figures.py dinno-mnist results/dinno-mnist-simulated
@@ -7,10 +9,15 @@ python benchmarks/figures.py stragglers results/stragglers-simulated
 nnlo run config/experiments/lidar-dinno.yaml --all
 python benchmarks/figures.py lidar-dinno results/lidar-dinno
 python benchmarks/figures.py --quick    # with synthetic histories, in a temporary folder
+
+docs/images/sources.json has the source of each picture, and checksums of both: tests/docs/test_pictures.py finds an old one.
 """
 
 import argparse
+import ast
+import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +28,14 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import yaml
 
-DOCS = Path(__file__).parents[1] / "docs"
+plt.rcParams["svg.hashsalt"] = "nnlo"  # otherwise, equal figures differ in the names of their parts
+REPOSITORY = Path(__file__).parents[1]
+DOCS = REPOSITORY / "docs"
+IMAGES = DOCS / "images"
+SOURCES = IMAGES / "sources.json"
+LEVEL = 0.95  # accuracy up to which the figure `bytes` counts bytes
 GRAPHS = ("cycle", "complete", "random-sparse", "random-dense")
 METHODS = {"dinno": "C0", "dsgt": "C1", "dsgt-tuned": "C2", "next": "C4", "dsgd": "C3"}
 LEVELS = (0.90, 0.95, 0.97)
@@ -33,6 +46,63 @@ def histories(folder: Path) -> dict[str, pd.DataFrame]:
     """Return the history of each finished run in `folder`, by name of the run."""
     files = sorted(folder.glob("*/seed-*/history.csv"))
     return {file.parents[1].name: pd.read_csv(file) for file in files}
+
+
+def digest_of(source: Path) -> str:
+    """Return a checksum of what decides a picture: settings of an experiment, the scripts of a page, or a program."""
+    if source.suffix == ".yaml":
+        content = json.dumps(yaml.safe_load(source.read_text()), sort_keys=True)
+    elif source.suffix == ".md":
+        content = "".join(re.findall(r'^```\w+ title="[^"]+"\n.*?^```$', source.read_text(), re.M | re.S))
+    else:
+        content = ast.unparse(ast.parse(source.read_text()))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def record(picture: Path, source: Path) -> None:
+    """Write the source of a picture, and the checksums of both, into docs/images/sources.json."""
+    sources = json.loads(SOURCES.read_text()) if SOURCES.exists() else {}
+    sources = {name: known for name, known in sources.items() if (IMAGES / name).exists()}
+    sources[str(picture.relative_to(IMAGES))] = {
+        "source": str(source.relative_to(REPOSITORY)),
+        "source_digest": digest_of(source),
+        "picture_digest": hashlib.sha256(picture.read_bytes()).hexdigest()[:16],
+    }
+    SOURCES.write_text(json.dumps(sources, indent=1, sort_keys=True) + "\n")
+
+
+def bytes_sent(folder: Path, target: Path) -> None:
+    """Write the table of bytes and accuracy of all seeds, from which the figure is drawn."""
+    tables = [
+        pd.read_csv(file).assign(run=file.parents[1].name, seed=file.parent.name.removeprefix("seed-"))
+        for file in sorted(folder.glob("*/seed-*/history.csv"))
+    ]
+    columns = ["run", "seed", "epoch", "bytes", "val_accuracy"]
+    pd.concat(tables)[columns].to_csv(target / "bytes.csv", index=False, float_format="%.6g")
+    draw_bytes(target / "bytes.csv", target)
+
+
+def draw_bytes(file: Path, target: Path) -> None:
+    """Draw the accuracy over the bytes sent: the mean of the seeds with their range; print the bytes to an accuracy."""
+    figure, panel = plt.subplots(figsize=(7.5, 3.8))
+    ends = []
+    for name, run in pd.read_csv(file).groupby("run"):
+        epochs = run.groupby("epoch")
+        sent, accuracy = epochs["bytes"].mean() / 1e6, epochs["val_accuracy"]
+        reached = sent[accuracy.mean() >= LEVEL]
+        ends.append((reached.min(), name, sent, accuracy))
+    for number, (end, name, sent, accuracy) in enumerate(sorted(ends, key=lambda each: each[0])):
+        label = f"{name}: {end:,.0f} MB to {LEVEL * 100:.0f} %"
+        panel.plot(sent, accuracy.mean(), f"C{number}", label=label)
+        panel.fill_between(sent, accuracy.min(), accuracy.max(), color=f"C{number}", alpha=0.15, lw=0)
+        print(label)
+    panel.axhline(LEVEL, color="grey", lw=0.5)
+    panel.set(
+        xlabel="MB sent by all ranks (logarithmic)", ylabel="validation accuracy", ylim=(0, 1), xscale="log"
+    )
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.legend(loc="lower right")
+    _save(figure, target / "bytes.svg")
 
 
 def dinno_mnist(folder: Path, target: Path) -> None:
@@ -129,15 +199,29 @@ def _save(figure: plt.Figure, path: Path) -> None:
 
 def main() -> None:
     """Draw one figure; with --quick, draw all figures from synthetic histories."""
-    drawings = {"dinno-mnist": dinno_mnist, "stragglers": stragglers, "lidar-dinno": lidar_dinno}
+    drawings = {
+        "bytes": bytes_sent,
+        "dinno-mnist": dinno_mnist,
+        "stragglers": stragglers,
+        "lidar-dinno": lidar_dinno,
+    }
     parser = argparse.ArgumentParser()
     parser.add_argument("which", choices=drawings, nargs="?")
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument(
         "--quick", action="store_true", help="draw all figures from synthetic histories, as a test"
     )
+    parser.add_argument(
+        "--record",
+        nargs=2,
+        type=Path,
+        metavar=("PICTURE", "SOURCE"),
+        help="record a picture made by another program",
+    )
     options = parser.parse_args()
-    if options.quick:
+    if options.record:
+        record(*(path.resolve() for path in options.record))
+    elif options.quick:
         with tempfile.TemporaryDirectory() as folder:
             _write_synthetic_histories(Path(folder))
             for draw in drawings.values():
@@ -145,7 +229,9 @@ def main() -> None:
     elif options.which is None or options.folder is None:
         parser.error("missing argument; pass the name of a figure and the folder of its runs")
     else:
-        drawings[options.which](options.folder, DOCS / "images")
+        drawings[options.which](options.folder, IMAGES)
+        examples = IMAGES if options.which == "bytes" else REPOSITORY / "config/experiments"
+        record(IMAGES / f"{options.which}.svg", examples / f"{options.which}.yaml")
 
 
 def _write_synthetic_histories(folder: Path) -> None:
@@ -156,7 +242,7 @@ def _write_synthetic_histories(folder: Path) -> None:
         "val_accuracy_min": accuracy - 0.01,
         "val_accuracy_max": accuracy + 0.01,
     }
-    history = pd.DataFrame({"epoch": range(21), "seconds": range(1, 22), **columns})
+    history = pd.DataFrame({"epoch": range(21), "seconds": range(1, 22), "bytes": range(21), **columns})
     for name in [f"{method}-{graph}" for method in METHODS for graph in GRAPHS]:
         (folder / name / "seed-0").mkdir(parents=True)
         history.to_csv(folder / name / "seed-0" / "history.csv", index=False)

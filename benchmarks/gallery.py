@@ -19,6 +19,7 @@ from examples import EXAMPLES, Example, example_options, source_of  # first: it 
 # isort: split
 import torch
 import vl_convert
+from figures import record
 
 from nnlo_lib.api import load_experiment, search
 from nnlo_lib.config import Run, merge_settings
@@ -130,6 +131,7 @@ def main() -> None:
             for old in PICTURES.glob(f"{name}.*"):
                 old.unlink()
             (PICTURES / f"{name}.{suffix}").write_bytes(content)
+            record(PICTURES / f"{name}.{suffix}", EXAMPLES / f"{name}.yaml")
             measured[name] = {"seconds": round(seconds), "changes": changes}
             MEASURED.write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     if not options.quick:

@@ -22,7 +22,7 @@ class DiNNO(DecentralizedAlgorithm):
     matters because an Adam that is restarted each round takes steps of sign(gradient).
 
     With `duals: edge`, each link has its own duals p_ij <- p_ij + rho (theta_i - theta_j), and p_i is their sum over
-    the links of the round: the dual of a lost link waits, as its penalty does, until the two nodes meet again (Zhao et
+    the links of the round. The dual of a lost link waits, as its penalty does, until the two nodes meet again (Zhao et
     al., UDON, 2025, arXiv:2509.12702, without its weights for uncertainty). Without lost links, both are the same.
     Invariant: the duals p_i of a round sum to zero, and p_ij = -p_ji. Bytes per node and round: 4 P to each neighbor.
     """
@@ -100,16 +100,18 @@ class ProxPDA(DecentralizedAlgorithm):
         m_i <- momentum m_i + (1 - momentum) g_i;    p_i <- p_i + sum_j beta_ij (theta_i - theta_j)
         theta_i <- (1 / 2 b_i) sum_j beta_ij (theta_i + theta_j) - (m_i + p_i) / (2 b_i);    b_i = sum_j beta_ij
 
-    Hong, Hajinezhad and Zhao, Prox-PDA, ICML 2017, with the constraint matrix diag(beta_ij)^(1/2) A, and B'B
-    its signless Laplacian; the penalty matrix is 2 diag(b_i). A number `beta` is the paper's penalty, the same
-    for every link: b_i = beta d_i for d_i neighbors. `beta: null` takes beta_ij = 0.3 (1 / d_i + 1 / d_j):
-    0.6 divided by the number of neighbors, averaged over the two ends of the link, because the duals sum to
-    zero only if both ends have the same penalty. Then the b_i have the mean 0.6 on every graph, none is
-    below 0.3, and the mean of the parameters, weighted by b_i, moves by 1 / 1.2 of the mean gradient.
-    `momentum: 0` is the paper's rule, plain gradient descent with the step 1 / (2 b_i). On bipartite
-    graphs it is stable up to a curvature of b_i of the loss, a quarter of that of gradient descent;
-    the moving average m_i, an addition, raises this limit by (1 + momentum) / (1 - momentum). The local
-    optimizer is not used. Invariant: the duals p_i sum to zero. Bytes per node and step: 4 P to each neighbor.
+    Hong, Hajinezhad and Zhao, Prox-PDA, ICML 2017, with the constraint matrix diag(beta_ij)^(1/2) A, and B'B its
+    signless Laplacian; the penalty matrix is 2 diag(b_i). A number `beta` is the paper's penalty, the same for every
+    link: b_i = beta d_i for d_i neighbors.
+
+    With `beta: null`, beta_ij = 0.3 (1 / d_i + 1 / d_j), equal at both ends of a link, because the duals sum to zero
+    only then. The b_i have the mean 0.6 on every graph, and none is below 0.3. The mean of the parameters, weighted by
+    b_i, moves by 1 / 1.2 of the mean gradient.
+
+    With `momentum: 0`, the rule is the paper's, plain gradient descent with the step 1 / (2 b_i). On bipartite graphs
+    it is stable up to a curvature of b_i of the loss, a quarter of that of gradient descent. The moving average m_i, an
+    addition, raises this limit by (1 + momentum) / (1 - momentum). The local optimizer is not used. Invariant: the
+    duals p_i sum to zero. Bytes per node and step: 4 P to each neighbor.
     """
 
     owns_step = True

@@ -17,12 +17,13 @@ class Downpour(ParameterServer):
         worker i:  a_i = sum of its gradients since the last exchange, computed at locally stepped parameters
         server:    theta <- optimizer(theta, a_i);   worker i: theta_i <- theta
 
-    Dean et al., Large Scale Distributed Deep Networks, 2012, algorithm 1 with n_push = n_fetch = sync_every.
-    With `synchronous`, each gradient is weighted by its worker's share of the step's samples; the server
-    waits for all workers that still have data and applies the sum of their a_i. Invariant: every push is
-    applied exactly once; the root's number of updates equals the number of pushes (asynchronous, without
-    relays) or of rounds (synchronous). Bytes per worker and exchange: 4 P each way; a relay adds as much for
-    each exchange with its server. `compression` applies to the pushes of workers and relays: one compressed
+    Dean et al., Large Scale Distributed Deep Networks, 2012, algorithm 1 with n_push = n_fetch = sync_every. With
+    `synchronous`, each gradient is weighted by its worker's share of the step's samples; the server waits for all
+    workers that still have data and applies the sum of their a_i.
+
+    Invariant: every push is applied exactly once; the root's number of updates equals the number of pushes
+    (asynchronous, without relays) or of rounds (synchronous). Bytes per worker and exchange: 4 P each way; a relay adds
+    as much for each exchange with its server. `compression` applies to the pushes of workers and relays: one compressed
     vector up, 4 P down.
     """
 

@@ -106,15 +106,14 @@ class EASGD(CenterVariableServer):
 
         g_i at x_i + delta v_i;    v_i <- delta v_i + (change of x_i by the optimizer, -eta g_i for SGD);    x_i <- x_i + v_i
 
-    Zhang, Choromanska and LeCun, Deep Learning with Elastic Averaging SGD, 2015, arXiv:1412.6651,
-    algorithm 1; algorithm 2 with `momentum` and SGD of rate eta, which `lr` sets. alpha = beta / p for p
-    workers, with beta the `elastic_force`. v_i stays on its worker: it is not sent, and the force does not
-    change it. The optimizer's own Nesterov momentum (sgd with `nesterov`) is another algorithm: its
-    parameters, which the force pulls, are x_i + delta v_i. `synchronous`: equations (5) and (6),
-    c <- c + alpha sum_i (x_i - c) over all workers that still have data. Invariant: the elastic moves of
-    workers and center sum to zero. Bytes per worker and exchange: 4 P each way. `compression` rounds the
-    pushed x_i (2 P up) and adds the rounding error to the next push: the sum is zero if the unsent residual
-    is included.
+    Zhang, Choromanska and LeCun, Deep Learning with Elastic Averaging SGD, 2015, arXiv:1412.6651, algorithm 1.
+    Algorithm 2 is `momentum` with SGD of rate eta, which `lr` sets. For p workers, alpha = beta / p, with beta the
+    `elastic_force`. The velocity v_i stays on its worker, and the force does not change it. The optimizer's own
+    Nesterov momentum (sgd with `nesterov`) is another algorithm: the force then pulls x_i + delta v_i.
+
+    With `synchronous`, equations (5) and (6): c <- c + alpha sum_i (x_i - c) over all workers that still have data.
+    Invariant: the elastic moves of workers and center sum to zero. Bytes per worker and exchange: 4 P each way.
+    `compression` rounds the pushed x_i (2 P up) and adds the rounding error to the next push: the invariant includes it.
     """
 
     push_purpose = "parameters"
@@ -238,15 +237,15 @@ class GEM(CenterVariableServer):
         fetch c;    pi = (kappa |m_i| - |c - c'|) / (|u_i| + epsilon), within 0 .. `largest_scale`;    c' <- c
         push pi u_i;    theta_i <- c + pi u_i;    server: c <- c + pi u_i
 
-    c' is the center that this worker fetched last, at first the initial parameters; all products are value by
-    value. Hermans and Louppe, Gradient Energy Matching for Distributed Asynchronous Gradient Descent, 2018,
-    arXiv:1805.08469; checked against the authors' code
-    (github.com/montefiore-institute/gradient-energy-matching), not against the paper's equations. That code
-    also bounds pi by 5 and has epsilon = 1e-12, but as |u_i + epsilon|. Its server handles a fetch and the
-    following push at once; here other workers may push in between, which `staleness` counts. The local
-    optimizer should have no momentum of its own. Invariant: the change of the center is the sum of the pushed
-    updates. Bytes per worker and exchange: 4 P each way. `compression` applies to pi u_i: one compressed
-    vector up, 4 P down; the center lags by the residual that is still to be sent.
+    The center that this worker fetched last is c', at first the initial parameters; all products are value by value.
+    Hermans and Louppe, Gradient Energy Matching for Distributed Asynchronous Gradient Descent, 2018, arXiv:1805.08469.
+    Checked against the authors' code (github.com/montefiore-institute/gradient-energy-matching), not the equations.
+    That code also bounds pi by 5 and has epsilon = 1e-12, but as |u_i + epsilon|. Its server handles a fetch and the
+    following push at once; here other workers may push in between, which `staleness` counts.
+
+    The local optimizer should have no momentum of its own. Invariant: the change of the center is the sum of the pushed
+    updates. Bytes per worker and exchange: 4 P each way. `compression` applies to pi u_i: one compressed vector up, 4 P
+    down; the center lags by the residual that is still to be sent.
     """
 
     def __init__(

@@ -61,9 +61,8 @@ class Average(PeriodicSync):
     McMahan et al.'s FedAvg with equal clients. Optimizer states stay local. Invariant: after each
     synchronization all replicas are equal. Bytes per rank: an all-reduce of 4 P every H steps.
 
-    With `compression`, ranks send the change since the last synchronization, and add the compression error to
-    the next change (Basu et al., Qsparse-local-SGD, 2019, algorithm 1): n - 1 compressed vectors per rank,
-    every H steps.
+    With `compression`, ranks send the change since the last synchronization: n - 1 compressed vectors per rank, every H
+    steps. They add the compression error to the next change (Basu et al., Qsparse-local-SGD, 2019, algorithm 1).
     """
 
     @classmethod

@@ -87,12 +87,12 @@ class GoSGD(PushSum):
         merge:  theta_r <- (a_r theta_r + a_s theta_s) / (a_r + a_s),    a_r <- a_r + a_s,    for all that arrived
         push:   with probability p:    a_r <- a_r / 2,    send (theta_r, a_r) to a random other rank
 
-    Blot, Picard, Cord and Thome, Gossip training for deep learning, 2016, arXiv:1611.09726, algorithms 1 and
-    2, with weights that start at 1, so that halving is exact. With `synchronous`, every rank knows all draws:
-    after its own push it waits for exactly the pushes of the same step and merges them in rank order, which
-    is bit-reproducible. Invariants: sum_r a_r = n, and merging keeps sum_r a_r theta_r. Bytes per push:
-    4 (P + 1), 4 (P + 1) p per rank and step on average. `compression` rounds the pushed parameters (2 P + 4);
-    theta_r keeps the rounding error.
+    Blot, Picard, Cord and Thome, Gossip training for deep learning, 2016, arXiv:1611.09726, algorithms 1 and 2, with
+    weights that start at 1, so that halving is exact. With `synchronous`, every rank knows all draws: after its own
+    push it waits for exactly the pushes of the same step and merges them in rank order, which is bit-reproducible.
+
+    Invariants: sum_r a_r = n, and merging keeps sum_r a_r theta_r. Bytes per push: 4 (P + 1), 4 (P + 1) p per rank and
+    step on average. `compression` rounds the pushed parameters (2 P + 4); theta_r keeps the rounding error.
     """
 
     def __init__(

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationInfo
+from pydantic import BeforeValidator, ValidationInfo
 
 from nnlo_lib.config.base import UserPath, raise_config_error, refuse_missing_file, suggest_name
 
+Metric = Annotated[UserPath, BeforeValidator(lambda name: SYNONYMS.get(str(name), name))]
 Loss = UserPath | dict[str, UserPath]  # one loss, or one for each output by its name or index
 
 # The first loss of a problem is its default.
@@ -17,10 +18,11 @@ LOSSES = {
     "dense_classification": ("cross_entropy",),
     "gan": ("wasserstein", "least_squares", "non_saturating"),
 }
+ACCURACIES = ("accuracy", "balanced_accuracy", "top5_accuracy", "binary_accuracy")
 METRICS = {
-    "classification": ("accuracy", "top5_accuracy", "binary_accuracy", *LOSSES["classification"]),
+    "classification": (*ACCURACIES, *LOSSES["classification"]),
     "regression": ("mae", "mse", "huber", "binary_cross_entropy", "binary_accuracy"),
-    "dense_classification": ("accuracy", "cross_entropy", "perplexity", "iou", "dice"),
+    "dense_classification": ("accuracy", "balanced_accuracy", "cross_entropy", "perplexity", "iou", "dice"),
     "gan": ("distance", "critic_loss", "generator_loss", "loss_gap"),
 }
 # Metrics of all samples together, which only the evaluation after a training measures.
@@ -28,6 +30,8 @@ SET_METRICS = {
     "classification": ("f1", "roc_auc", "average_precision", "calibration_error"),
     "regression": ("r2",),
 }
+# Names in other libraries; settings have NNLO's.
+SYNONYMS = {"auc": "roc_auc", "auroc": "roc_auc", "f1_score": "f1", "f1_macro": "f1", "r2_score": "r2"}
 SET_PREFIX = "set:"  # of a user's function of all samples together
 # Metrics of a run that does not set `metrics`.
 DEFAULT_METRICS = {
@@ -38,7 +42,7 @@ DEFAULT_METRICS = {
 }
 TOP_K_ACCURACY_PATTERN = re.compile(r"top([1-9]\d*)_accuracy")
 # Accuracies of nnlo; a user's metric may have another range.
-ACCURACY_COLUMN = re.compile(r"(?:train_|val_)?(?:binary_|top\d+_)?accuracy(?:_min|_max|_mean)?")
+ACCURACY_COLUMN = re.compile(r"(?:train_|val_)?(?:balanced_|binary_|top\d+_)?accuracy(?:_min|_max|_mean)?")
 LARGER_IS_BETTER_SUFFIXES = ("accuracy", "r2", "score")
 LARGER_IS_BETTER_NAMES = ("iou", "dice", "f1", "roc_auc", "average_precision")
 SMALLER_IS_BETTER_SUFFIXES = ("loss", "error")
@@ -64,6 +68,7 @@ def names_schema(names: Mapping[str, tuple[str, ...]], *more: dict[str, str]) ->
 def metrics_schema(schema: dict[str, Any]) -> None:
     """Add the names of metrics, and null, to the JSON schema of the key `metrics`."""
     known = {problem: names + SET_METRICS.get(problem, ()) for problem, names in METRICS.items()}
+    known["synonyms"] = tuple(SYNONYMS)
     listed = {"type": schema.pop("type"), "items": names_schema(known, METRIC_PATTERN_SCHEMA)}
     schema.pop("items")
     schema["anyOf"] = [listed, {"type": "null"}]

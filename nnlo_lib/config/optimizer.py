@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.base import ImplementedConfig, Requires, raise_config_error
+from nnlo_lib.config.base import ConfigModel, ImplementedConfig, Requires, raise_config_error
 
 Decay = Annotated[float, Field(ge=0, description="L2 penalty added to the gradient.")]
 Decoupled = Annotated[float, Field(ge=0, description="Weight decay, decoupled from the gradient.")]
@@ -28,13 +28,32 @@ ExcludeVectors = Annotated[
         "learning rate is `lr`."
     ),
 ]
-Kernel = Literal["fused", "fused on cpu", "chunked on cpu", "layerwise"]
+Kernel = Literal["fused", "fused on cpu", "chunked on cpu", "layerwise", "flat"]
+
+
+class ParameterGroupConfig(ConfigModel):
+    """Settings of some of a model's parameters."""
+
+    match: str
+    """Names of parameters, with *; several are separated by |, for example "*.bias|*norm*". The first group that matches counts."""
+    lr: float | None = Field(None, gt=0)
+    """Learning rate; null: the optimizer's. A schedule changes both by the same factor."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Weight decay; null: the optimizer's."""
 
 
 class BaseOptimizerConfig(ImplementedConfig):
     """Settings of a torch.optim.Optimizer."""
 
-    # update of a flat vector: by one fused kernel, in chunks that fit a CPU's cache, or layer by layer
+    groups: tuple[ParameterGroupConfig, ...] = Field(
+        (), examples=[[{"match": "*.bias|*norm*", "weight_decay": 0.0}]]
+    )
+    """Parameters with another learning rate or weight decay; `nnlo model` prints the names."""
+    weight_decay_on: Literal["all", "matrices"] = "all"
+    """matrices: no weight decay of biases and of the parameters of normalization layers (1-d)."""
+
+    # update of a flat vector: by one fused kernel, in chunks that fit a CPU's cache, layer by layer, or
+    # as one vector
     kernel: ClassVar[Kernel]
     # keys whose argument of the optimizer has another name; `epsilon` is always `eps`
     renamed: ClassVar[dict[str, str]] = {}
@@ -53,7 +72,23 @@ class BaseOptimizerConfig(ImplementedConfig):
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the optimizer."""
         names = {"epsilon": "eps", **self.renamed}
-        return {names.get(key, key): value for key, value in super().arguments.items()}
+        options = {names.get(key, key): value for key, value in super().arguments.items()}
+        del options["groups"], options["weight_decay_on"]
+        return options
+
+    @property
+    def decay_is_decoupled(self) -> bool:
+        """True if weight decay shrinks the weights themselves; False if it is a part of the gradient."""
+        return bool(getattr(self, "decoupled", False))
+
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        if (self.groups or self.weight_decay_on != "all") and self.kernel in ("layerwise", "flat"):
+            raise_config_error(
+                "only for element-wise optimizers, such as sgd, adamw or lion; lars and lamb have `exclude_vectors`, muon has `adamw`",
+                "groups" if self.groups else "weight_decay_on",
+            )
+        return self
 
 
 class DecoupledDecayConfig(BaseOptimizerConfig):
@@ -164,6 +199,11 @@ class AdamWConfig(AdamConfig):
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the optimizer; with epsilon inside the root, without weight decay."""
         return super().arguments | ({"weight_decay": 0.0} if self.epsilon_inside_root else {})
+
+    @property
+    def decay_is_decoupled(self) -> bool:
+        """Return True."""
+        return True
 
     @property
     def decoupled_decay(self) -> float:
@@ -280,6 +320,62 @@ class LAMBConfig(TwoMomentsConfig):
     weight_decay: Decoupled = 0.01
 
 
+class MuonConfig(TwoMomentsConfig):
+    """Orthogonal steps of matrices and filters (Jordan et al. 2024), AdamW for all other parameters."""
+
+    name: Literal["muon"] = "muon"
+    implementation = "nnlo_lib.train.optimizers.update_rules:Muon"
+    kernel = "layerwise"
+    lr: Lr = 0.001
+    momentum: Momentum = 0.95
+    adamw: str = "*embed*|*head*"
+    """Names of matrices that AdamW moves as well, with *, separated by |: embeddings and output layers."""
+    beta2: Beta2 = 0.95
+    weight_decay: Decoupled = 0.01
+
+
+class LionConfig(BaseOptimizerConfig):
+    """Steps by the sign of the momentum (Chen et al. 2023); `lr` a third to a tenth of AdamW's, `weight_decay` as much larger."""
+
+    name: Literal["lion"] = "lion"
+    implementation = "nnlo_lib.train.optimizers.update_rules:Lion"
+    kernel = "chunked on cpu"
+    lr: Lr = 0.0003
+    beta1: Beta1 = 0.9
+    beta2: float = Field(0.99, ge=0, lt=1)
+    """Decay of the momentum."""
+    weight_decay: Decoupled = 0.03
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizer, without the decoupled decay."""
+        return {"lr": self.lr, "betas": (self.beta1, self.beta2), "weight_decay": 0.0}
+
+    @property
+    def decay_is_decoupled(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def decoupled_decay(self) -> float:
+        """Weight decay that is applied before the step."""
+        return self.weight_decay
+
+
+class ScheduleFreeConfig(BaseOptimizerConfig):
+    """SGD or AdamW whose averaged steps replace a learning-rate schedule (Defazio et al. 2024); warm-up helps."""
+
+    name: Literal["schedule_free"] = "schedule_free"
+    implementation = "nnlo_lib.train.optimizers.update_rules:ScheduleFree"
+    kernel = "flat"
+    lr: Lr = 0.0025
+    momentum: Momentum = 0.9
+    beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of the second moment of AdamW; 0: SGD, whose `lr` is 100 to 1,000 times larger."""
+    epsilon: Epsilon = 1e-8
+    weight_decay: Decoupled = 0.0
+
+
 OptimizerConfig = Annotated[
     SGDConfig
     | AdamConfig
@@ -290,6 +386,9 @@ OptimizerConfig = Annotated[
     | AdadeltaConfig
     | AdagradConfig
     | LARSConfig
-    | LAMBConfig,
+    | LAMBConfig
+    | MuonConfig
+    | LionConfig
+    | ScheduleFreeConfig,
     Field(discriminator="name"),
 ]

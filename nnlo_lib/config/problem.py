@@ -18,6 +18,11 @@ from nnlo_lib.core.user_code import load_implementation
 
 Outputs = Literal["scores", "probabilities"]
 OUTPUTS = "Kind of the model's outputs: unbounded scores, or probabilities (the model ends with softmax or sigmoid)."
+ClassWeights = Literal["balanced"] | dict[str, Annotated[float, Field(ge=0)]] | None
+CLASS_WEIGHTS = (
+    "Weights of the classes in the loss of the training, by their names or numbers, 1 if not given; balanced: samples / "
+    "(classes * samples of the class), of the training samples, or of their tokens or pixels; null: no weights."
+)
 
 
 class ClassificationConfig(ImplementedConfig):
@@ -29,6 +34,7 @@ class ClassificationConfig(ImplementedConfig):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Fraction of the target probability that is distributed evenly over all classes (Szegedy et al. 2016); used by the
     loss cross_entropy."""
+    class_weights: ClassWeights = Field(None, description=CLASS_WEIGHTS)
 
 
 class RegressionConfig(ImplementedConfig):
@@ -53,6 +59,7 @@ class DenseClassificationConfig(ImplementedConfig):
     (samples, places ..., classes), as of a transformer."""
     ignore_index: int = -100
     """Label of places that count neither for the loss nor for a metric, such as padding."""
+    class_weights: ClassWeights = Field(None, description=CLASS_WEIGHTS)
 
 
 class CriticWarmUpConfig(ConfigModel):

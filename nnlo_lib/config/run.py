@@ -12,7 +12,6 @@ from nnlo_lib.config.base import (
     RECORDED_RUN_CONTEXT,
     ConfigModel,
     EditEffect,
-    UserPath,
     keys_with,
     non_defaults,
     raise_config_error,
@@ -23,7 +22,9 @@ from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.metrics import (
     DEFAULT_METRICS,
     LOSSES,
+    SYNONYMS,
     Loss,
+    Metric,
     metric_column,
     metrics_schema,
     names_schema,
@@ -69,12 +70,12 @@ class Run(ConfigModel):
     (cross_entropy, mse, wasserstein)."""
     loss_weights: dict[str, float] = Field({})
     """Weights of the losses of several outputs in their sum; 1 if not given."""
-    metrics: Annotated[tuple[UserPath, ...], EditEffect.EVALUATE] = Field(
+    metrics: Annotated[tuple[Metric, ...], EditEffect.EVALUATE] = Field(
         PROBLEM_DEFAULT, json_schema_extra=metrics_schema
     )
     """Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for any K), or
     `path.py:function`; `name@output` selects an output other than the first. The evaluation after the training also
-    measures f1, roc_auc, average_precision, calibration_error, r2 and `set:path.py:function`, of all samples together.
+    measures f1, roc_auc (or auc), average_precision, calibration_error, r2 and `set:path.py:function`, of all samples together.
     null: the default of the problem ([accuracy], [mae], or all metrics of a gan)."""
     algorithm: AlgorithmConfig = AllReduceConfig()
     """Distribution algorithm (docs/reference/algorithms.md)."""
@@ -94,7 +95,7 @@ class Run(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _problem_by_name(cls, values: Any) -> Any:
-        """Accept a name as `problem`, and null for keys with a default of the problem."""
+        """Accept a name as `problem`, a section without it as of a classification, and null for keys with a default of the problem."""
         if not isinstance(values, dict):
             return values
         values = {
@@ -103,6 +104,8 @@ class Run(ConfigModel):
             if key not in PROBLEM_DEFAULT_KEYS or value is not None
         }
         named = values.get("problem")
+        if isinstance(named, dict) and "name" not in named:
+            return values | {"problem": {"name": "classification", **named}}
         return values | {"problem": {"name": named}} if isinstance(named, str) else values
 
     @model_validator(mode="after")
@@ -162,7 +165,7 @@ class Run(ConfigModel):
 
     def of_set_reason(self, column: str) -> str:
         """Return why no epoch measures a column, as the end of a sentence; empty if it is no metric of all samples."""
-        if column not in map(metric_column, self.set_metrics):
+        if SYNONYMS.get(column, column) not in map(metric_column, self.set_metrics):
             return ""
         return f" in an epoch: it is of all samples together; choose one of: {', '.join(self.measured)}"
 

@@ -18,6 +18,13 @@ from nnlo_lib.config.stopping import EarlyStoppingConfig, Metric, TargetMetricCo
 LR_SCALING_EXPONENTS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
+class EmaConfig(ConfigModel):
+    """Exponential moving average of the weights: average <- decay average + (1 - decay) weights."""
+
+    decay: float = Field(0.999, gt=0, lt=1)
+    """Decay of a step; in step t at most (1 + t) / (10 + t), so that the first weights are soon forgotten."""
+
+
 class TrainConfig(ConfigModel):
     """Length, optimizer, precision and stopping of a training."""
 
@@ -47,12 +54,16 @@ class TrainConfig(ConfigModel):
     """Store images in memory format channels last, which makes convolutions faster."""
     # Adam learns at very different scales of inputs and targets; SGD needs a rate for each of them.
     optimizer: OptimizerConfig = AdamConfig(lr=0.003)
-    """Optimizer: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars or lamb."""
+    """Optimizer: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars, lamb, muon, lion or
+    schedule_free."""
     schedule: ScheduleConfig = ConstantScheduleConfig()
     """Learning-rate schedule over the rounds (a round is one step, or several local steps of some algorithms):
     constant, linear, log, diminishing, step, multi_step, exponential, cosine, polynomial, one_cycle or plateau."""
     warm_up: WarmUpConfig | None = Field(None, examples=[{"epochs": 5}])
     """Increase the learning rate to the schedule's rate in the first steps; null: no warm-up."""
+    ema: EmaConfig | None = Field(None, examples=[{"decay": 0.999}])
+    """Exponential moving average of the weights after each step, which is evaluated and published in place of the last weights
+    (only for algorithms whose ranks share each gradient: allreduce); null: none."""
     scale_lr: Literal["none", "linear", "sqrt"] = "none"
     """Scaling of the optimizer's `lr`. linear: by the number of workers (Goyal et al. 2017); sqrt: by its square root.
     The `final` rate of a schedule is not scaled. Not for individual."""

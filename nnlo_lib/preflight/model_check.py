@@ -151,7 +151,7 @@ class ModelTrial(Callback):
 
     def _train(self, module: nn.Module) -> None:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
-        problem, batch = build_problem(self.run), self.batch
+        problem, batch = build_problem(self.run, self.manifest.classes), self.batch
         self.has_values = not isinstance(module, MetaModel)
         # TorchScript has neither hooks nor identity of tensors; on `meta`, tensors have no values.
         scripted = isinstance(module, torch.jit.ScriptModule)

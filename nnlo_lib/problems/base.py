@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
@@ -61,16 +62,26 @@ class Problem(ABC):
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the sums of samples that are only evaluated, by the model in evaluation mode, without a gradient."""
 
+    def set_classes(self, classes: int | None, weights: Tensor | None) -> None:
+        """Use the number of classes of the data, None without classes, and weights of their losses, (classes,), if given."""
+
     def means(self, sums: Tensor) -> dict[str, float]:
         """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""
         samples, *totals = sums.tolist()
         return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}
 
 
-def build_problem(run: Run) -> Problem:
-    """Return the problem of a run. Raises UserError if a user's function cannot be loaded."""
+def build_problem(run: Run, classes: int | None = None, class_weights: Any = None) -> Problem:
+    """Return the problem of a run. Raises UserError if a user's function cannot be loaded.
+
+    Args:
+        classes: number of classes of the data; None if the labels are no classes.
+        class_weights: array of the weights that the training gives to the losses of the classes; None without.
+    """
     kind: type[Problem] = load_implementation(run.problem.reference)
-    return kind.from_config(run.problem, run)
+    problem = kind.from_config(run.problem, run)
+    problem.set_classes(classes, None if class_weights is None else torch.as_tensor(class_weights))
+    return problem
 
 
 def regularization_loss(module: nn.Module) -> Tensor | None:

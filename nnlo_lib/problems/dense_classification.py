@@ -35,6 +35,11 @@ class DenseClassificationProblem(SupervisedProblem):
     def from_config(cls, config: DenseClassificationConfig, run: Run) -> "DenseClassificationProblem":  # type: ignore[override]
         return cls(config, run.metrics)
 
+    def training_losses(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        return _sample_losses(
+            self._config, outputs, labels, None if self.class_weights is None else self.weights_of
+        )
+
     @property
     def sums_size(self) -> int:
         return 2 + PLACES + PER_CLASS + PER_CLASS * self._config.classes
@@ -87,10 +92,18 @@ def _places(
     return scores, truth, place_entropy(scores, truth, config.ignore_index)
 
 
-def _sample_losses(config: DenseClassificationConfig, outputs: Outputs, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the counted places of each sample; 0 without a counted place."""
+def _sample_losses(
+    config: DenseClassificationConfig,
+    outputs: Outputs,
+    labels: Tensor,
+    weights_of: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Return the mean (weighted) cross-entropy of the counted places of each sample; 0 without a counted place."""
     _, truth, entropy = _places(config, outputs, labels)
-    return entropy.sum(1) / (truth != config.ignore_index).sum(1).clamp(min=1)
+    is_counted = truth != config.ignore_index
+    if weights_of:
+        entropy = entropy * weights_of(torch.where(is_counted, truth, 0)).to(entropy.dtype)
+    return entropy.sum(1) / is_counted.sum(1).clamp(min=1)
 
 
 def flat_places(outputs: Any, labels: Tensor, classes: int, axis: str) -> tuple[Tensor, Tensor]:
@@ -145,13 +158,19 @@ def _overlap(counts: Tensor, factor: float, shared: float) -> float:
     """Return the mean over the classes that occur of factor * hits / (predictions + places - shared * hits)."""
     hits, guesses, truths = counts[PLACES + PER_CLASS :].view(PER_CLASS, -1)
     size = guesses + truths - shared * hits
-    occurs = size > 0
-    return float((factor * hits[occurs] / size[occurs]).mean())
+    return float((factor * hits / size)[size > 0].mean())
+
+
+def _balanced_accuracy(counts: Tensor) -> float:
+    """Return the mean over the classes that have places of hits / places."""
+    hits, _, truths = counts[PLACES + PER_CLASS :].view(PER_CLASS, -1)
+    return float((hits / truths)[truths > 0].mean())
 
 
 # Metrics of summed counts; NaN without counted places.
 DENSE_METRICS: dict[str, Callable[[Tensor], float]] = {
     "accuracy": lambda counts: float(counts[RIGHT] / counts[PLACES]),
+    "balanced_accuracy": _balanced_accuracy,
     "cross_entropy": lambda counts: float(counts[ENTROPY] / counts[PLACES]),
     "perplexity": lambda counts: float((counts[ENTROPY] / counts[PLACES]).exp()),
     "iou": lambda counts: _overlap(counts, 1.0, 1.0),

@@ -49,7 +49,10 @@ def metric_by_name(
         return partial(top_k_accuracy, k=int(found[1]), threshold=threshold)
     entropy = cross_entropy_of_probabilities if probabilities else cross_entropy
     of_classes: dict[str, PerSample] = {
-        "accuracy": partial(accuracy, threshold=threshold),
+        **{
+            each: partial(accuracy, threshold=threshold, name=each)
+            for each in ("accuracy", "balanced_accuracy")
+        },
         "cross_entropy": partial(entropy, smoothing=smoothing),
         "nll": nll,
     }
@@ -257,9 +260,9 @@ def output_table(
     return ("score", numbers) if shares is None else ("probability", shares)
 
 
-def accuracy(outputs: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
+def accuracy(outputs: Tensor, labels: Tensor, threshold: float = 0.0, name: str = "accuracy") -> Tensor:
     """Return True for each sample if its predicted class is its label and no output is NaN."""
-    return predicted(outputs, threshold) == classes_only(labels, "accuracy")
+    return predicted(outputs, threshold) == classes_only(labels, name)
 
 
 def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int, threshold: float = 0.0) -> Tensor:

@@ -36,11 +36,22 @@ class SupervisedProblem(Problem):
         predicted: returns the predicted classes; None for regression.
         table: returns what the numbers of the first output are, and these numbers (see `output_table`); None if they are no table.
         set_metrics: metrics of all samples together, which need this table.
+        class_weights: of the loss of the training, (classes,) float64; None without.
+
+    The loss of a training with class weights is sum(weight * loss) / samples, not / sum(weight) as torch's weighted mean: only
+    then is the gradient of R ranks with b samples each that of one rank with R b samples, whatever classes a rank has. Balanced
+    weights have mean 1 over the training samples, so that both agree for all samples together. The losses of validation and
+    evaluation have no weights, as in Keras, so that runs with and without can be compared.
+
+    A balanced accuracy is the mean over classes of summed hits / samples of the class. Behind the sums of the other metrics are
+    the samples of each class, then for each balanced accuracy the hits of each class.
     """
 
     adds_regularization = True
     table: Callable[[Outputs], tuple[str, Tensor]] | None = None
     set_metrics: tuple[str, ...] = ()
+    class_weights: Tensor | None = None
+    _classes = 0
 
     def __init__(
         self, losses: Measure, metrics: Mapping[str, Measure], predicted: Predicted | None = None
@@ -48,6 +59,7 @@ class SupervisedProblem(Problem):
         self.names = ("loss", *metrics)
         self.losses, self.predicted = losses, predicted
         self._metrics = list(metrics.values())
+        self._balanced: list[int] = []  # places of the balanced accuracies among the metrics
 
     @classmethod
     def from_config(cls, config: ClassificationConfig | RegressionConfig, run: Run) -> "SupervisedProblem":
@@ -67,16 +79,51 @@ class SupervisedProblem(Problem):
 
         problem = cls(losses, metrics, None if isinstance(config, RegressionConfig) else predicted_classes)
         problem.table, problem.set_metrics = table, run.set_metrics
+        names = [name.partition("@")[0] for name in run.sample_metrics]
+        problem._balanced = [place for place, name in enumerate(names) if name == "balanced_accuracy"]
         return problem
+
+    def set_classes(self, classes: int | None, weights: Tensor | None) -> None:
+        self._classes, self.class_weights = classes or 0, weights
+
+    @property
+    def sample_names(self) -> tuple[str, ...]:
+        """The loss and the metrics that are means over samples."""
+        return tuple(name for place, name in enumerate(self.names) if place - 1 not in self._balanced)
+
+    @property
+    def sums_size(self) -> int:
+        return super().sums_size + self._classes * (1 + len(self._balanced)) * bool(self._balanced)
+
+    def means(self, sums: Tensor) -> dict[str, float]:
+        count = 1 + len(self.names)
+        found = super().means(sums[:count])
+        if found and self._balanced:
+            samples, *hits = sums[count:].view(1 + len(self._balanced), -1)
+            for place, each in zip(self._balanced, hits, strict=True):
+                found[self.names[1 + place]] = float((each / samples)[samples > 0].mean())
+        return found
 
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
     ) -> BatchLoss:
         outputs = module(*inputs)
-        loss, penalty = self.losses(outputs, targets).mean(), regularization_loss(module)
+        loss, penalty = self.training_losses(outputs, targets).mean(), regularization_loss(module)
         loss = loss if penalty is None else loss + penalty
         # On demand: the trainer computes metrics after the exchange of gradients has begun.
         return BatchLoss(loss, lambda: self.sums(outputs, targets, loss))
+
+    def training_losses(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """Return the loss of each sample times the weight of its class, (samples,)."""
+        losses = self.losses(outputs, labels)
+        return losses if self.class_weights is None else losses * self.weights_of(labels).to(losses.dtype)
+
+    def weights_of(self, labels: Tensor) -> Tensor:
+        """Return the class weight of each label."""
+        assert self.class_weights is not None, "only losses with class weights ask for them"
+        # Kept on the device, because a recording of a GPU's passes can copy nothing to it.
+        self.class_weights = self.class_weights.to(labels.device)
+        return self.class_weights[labels]
 
     @torch.no_grad()
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
@@ -88,8 +135,9 @@ class SupervisedProblem(Problem):
         return self.sums(outputs, labels, loss if penalty is None else loss + penalty)
 
     def values_of_outputs(self, outputs: Outputs, labels: Tensor, penalty: Tensor | None = None) -> Tensor:
-        """Return loss and metrics of each sample, (len(names), samples); each loss includes `penalty`."""
-        values = torch.stack([measure(outputs, labels).float() for measure in (self.losses, *self._metrics)])
+        """Return loss and metrics of each sample, (len(sample_names), samples); each loss includes `penalty`."""
+        metrics = (each for place, each in enumerate(self._metrics) if place not in self._balanced)
+        values = torch.stack([measure(outputs, labels).float() for measure in (self.losses, *metrics)])
         if penalty is not None:
             values[0] += penalty
         return values
@@ -97,18 +145,29 @@ class SupervisedProblem(Problem):
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
         """Return the sums of a mini-batch, float64 (see Problem), on the device of `loss`, its samples' mean loss."""
         with torch.no_grad():
-            counts = [metric(outputs, labels).sum() for metric in self._metrics]
+            values = [metric(outputs, labels) for metric in self._metrics]
             # Sums, not means: mini-batches and shares of ranks may have different sizes.
-            return sums_vector(len(labels), loss, counts)
+            sums = sums_vector(len(labels), loss, [each.sum() for each in values])
+            if self._balanced:
+                sums = torch.cat([sums, self._of_classes(values, labels).sum(1).to(sums)])
+            return sums
+
+    def _of_classes(self, values: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """Return samples of each class, and those that each balanced accuracy counts as right, (rows, samples)."""
+        members = labels == torch.arange(self._classes, device=labels.device)[:, None]
+        return torch.cat([members, *(members & values[place] for place in self._balanced)])
 
     def sums_by_node(self, outputs: Outputs, labels: Tensor, losses: Tensor, counts: Tensor) -> Tensor:
-        """Return the `sums` of each of n nodes, (n, 1 + len(names)).
+        """Return the `sums` of each of n nodes, (n, sums_size).
 
         The samples of the nodes, with their `losses` (n * width,), follow each other in n parts that are padded to the same
         width; the first `counts` (n,) of a part are real.
         """
         with torch.no_grad():
-            kinds = torch.stack([losses, *(metric(outputs, labels) for metric in self._metrics)]).double()
+            values = [metric(outputs, labels) for metric in self._metrics]
+            kinds = torch.stack([losses, *values]).double()
+            if self._balanced:
+                kinds = torch.cat([kinds, self._of_classes(values, labels).double()])
             parts = kinds.view(len(kinds), len(counts), -1)
             real = torch.arange(parts.shape[2], device=parts.device) < counts[:, None]
             # Not a product, which would be NaN for padding with an infinite or NaN value.

@@ -1,6 +1,6 @@
 """Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
 
-The script of Vega, Vega-Lite and Vega-Embed, templates/vega.js, has 0.9 MB: Bokeh's has 1.3 MB and draws on a canvas,
+The script of Vega, Vega-Lite and Vega-Embed, templates/vega.js.gz, has 0.9 MB: Bokeh's has 1.3 MB and draws on a canvas,
 without text for screen readers and without CSS; Plotly's has 4.8 MB, more than the 2 MB of a page. Vega draws SVG whose
 colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions needs no `eval`,
 so that the page's Content-Security-Policy allows its two scripts only. Interaction between figures is in
@@ -17,14 +17,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from numpy.typing import NDArray
 
-from nnlo_lib.core.text_format import number
+from nnlo_lib.core.text_format import BYTE_UNITS, number, size_text
 from nnlo_lib.report.formatting import percent
 
 Spec = dict[str, Any]  # (part of) a Vega-Lite specification
 # Ticks of an accuracy axis: from 80 % on, their errors form a 1-2-5 series, which a logarithm spaces evenly.
 SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
 LOG_SCALE_MIN_RATIO = 8  # ratio of largest to smallest value above which the axis is logarithmic
+# Vega's `tickMinStep` of 1 gives a tick at each half of three epochs.
+WHOLE_TICKS = {"tickCount": {"signal": "clamp(floor(span(domain('x'))), 1, 10)"}}
+FEW_TICKS = 5  # asked of Vega, which makes 3 to 8 at round values
+DIGITS = ",.4~r"  # format of an axis: without powers of ten
 COLORS = 8  # colors of runs and of parts in page.css
 SOFT = "var(--soft)"
 DASHES = ([1, 0], [6, 4], [2, 4], [9, 3, 2, 3])
@@ -81,10 +86,15 @@ class ValueAxis:
     drawn: Callable[[Any], Any]
     format_value: Callable[[float], str]
 
+    def places(self, drawn: "Sequence[float] | pd.Series[float]") -> NDArray[np.float64]:
+        """Return drawn values as places on a linear scale."""
+        scale, values = self.encoding.get("scale", {}), np.asarray(drawn, dtype=float)
+        return np.log(values + scale.get("constant", 0.0)) if "log" in scale.get("type", "") else values
+
     def labels_that_fit(self, ends: Mapping[int, float], drawn: "pd.Series[float]") -> list[int]:
         """Return the runs whose labels fit beside `ends`, the last drawn values; all of them give the height of the figure."""
-        scale = np.log if self.encoding.get("scale", {}).get("type") == "log" else np.asarray
-        places, extent = dict(zip(ends, scale(list(ends.values())), strict=True)), scale(drawn.dropna())
+        places = dict(zip(ends, self.places([*ends.values()]), strict=True))
+        extent = self.places(drawn.dropna())
         kept: list[int] = []
         for run, place in places.items():
             apart = MIN_LABEL_GAP * (extent.max() - extent.min())
@@ -93,27 +103,32 @@ class ValueAxis:
         return kept
 
 
-def value_axis(metric: str, values: "pd.Series[float]") -> ValueAxis:
+def value_axis(metric: str, values: "pd.Series[float]", channel: str = "y") -> ValueAxis:
     """Return the axis for values of a metric: linear, logarithmic, or for accuracies logarithmic in the error.
 
     With an accuracy of 1, half of the smallest other error is added to every error, because the logarithm of 0 is
-    infinite.
+    infinite: `symlog` is the logarithm of a value plus its constant.
     """
     low, high = float(values.min()), float(values.max())
+    axis: Spec = {"title": None}
     if metric.endswith("accuracy") and low >= 0 and high <= 1:
-        shift = 0.0 if high < 1 else float((1 - values[values < 1]).min()) / 2 if low < 1 else 0.005
-        ticks = [1 - share + shift for share in SHARES if share < 1 or shift]
-        label = f'format(100 * (1 - datum.value + {shift!r}), ".4~g") + " %"'
-        axis = {"values": ticks, "labelExpr": label, "labelOverlap": "greedy", "title": None}
-        scale = {"type": "log", "reverse": True, "nice": False}
-        note = "log scale of the error" + (", shifted to show 100 %" if shift else "")
-        return ValueAxis({"scale": scale, "axis": axis}, note, lambda share: 1 - share + shift, percent)
-    axis, is_log = {"title": None, "format": ".4~g"}, low > 0 and high / low > LOG_SCALE_MIN_RATIO
-    if is_log:
-        encoding = {"scale": {"type": "log", "nice": False}, "axis": axis | {"labelOverlap": "greedy"}}
+        least = float((1 - values[values < 1]).min())  # NaN if all are 1
+        shift = least * (0.5 if high == 1 else 1e-6)
+        scale: Spec = {"reverse": True, "zero": False, "nice": False}
+        axis["labelExpr"] = 'format(100 * (1 - datum.value), ".4~g") + " %"'
+        if is_log := 1 - low + shift > LOG_SCALE_MIN_RATIO * (1 - high + shift):
+            scale |= {"type": "symlog", "constant": shift}
+            errors = [round(1 - share, 4) for share in SHARES]
+            # A zoomed axis, which may have none of these, gets ticks of Vega.
+            ends = [f"(domain('{channel}')[{end}] + {shift!r})" for end in (0, 1)]
+            axis["values"] = {"signal": f"{ends[1]} > {LOG_SCALE_MIN_RATIO} * {ends[0]} ? {errors} : null"}
+        note, drawn, write = "log scale of the error", lambda share: 1 - share, percent
     else:
-        encoding = {"scale": {"zero": False}, "axis": axis}
-    return ValueAxis(encoding, "log scale" if is_log else "", lambda value: value, number)
+        axis["format"], is_log = ".4~g", low > 0 and high / low > LOG_SCALE_MIN_RATIO
+        scale = {"type": "log", "nice": False} if is_log else {"zero": False}
+        note, drawn, write = "log scale", lambda value: value, number
+    axis |= {"labelOverlap": "greedy"} if is_log else {"tickCount": FEW_TICKS}
+    return ValueAxis({"scale": scale, "axis": axis}, note if is_log else "", drawn, write)
 
 
 def quantitative(field: str, **more: Any) -> Spec:
@@ -149,6 +164,7 @@ def run_styles(names: Sequence[str]) -> dict[str, Spec]:
         "labelExpr": f"({json.dumps(list(names))})[datum.value]",
         "title": None,
         "orient": "top",
+        "symbolOpacity": 1,
         "columns": {"signal": f"max(1, floor(width / {width}))"},
     }
     channels = {
@@ -174,10 +190,8 @@ def curve_spec(
 ) -> Spec:
     """Return a specification with a line per run, crosshair, zoom and labels at the ends.
 
-    Args:
-        points: columns `run` (number), `job` (-1: the mean), `x`, `value`, `std`, and others for the tooltip.
-        band: whether one standard deviation around the mean is shaded.
-        clock: what the column `seconds` is, for the tooltip.
+    `points`: columns `run` (number), `job` (-1: the mean), `x`, `value`, `std`, and others for the tooltip, in which `clock`
+    names the column `seconds`; `band`: whether one standard deviation around the mean is shaded.
     """
     # More lines than colors are gray until the legend or the pointer selects them.
     is_muted = len(names) > COLORS
@@ -216,9 +230,16 @@ def curve_spec(
     }
     has_few_points = len(means) <= 12 * max(1, means["run"].nunique())
     shown = [{"param": "near", "empty": False, "value": 1}, {"test": f"!({is_strong})", "value": 0}]
+    # The datum of the cell around a point is the point; Vega-Lite does not look into it for names, only for numbers.
+    datum = "(datum.datum || datum)"
+    tips = [
+        f"{json.dumps(clock if name == 'seconds' else name)}: format({datum}.{name}, '.4~g')"
+        for name in ("epoch", "seconds", "value", "std")
+        if name in table and table[name].notna().any()
+    ]
     marker = {
         "shape": styles["shape"],
-        "tooltip": {"value": {"expr": _tooltip(table, clock)}},
+        "tooltip": {"value": {"expr": f"{{run: {datum}.name, {', '.join(tips)}}}"}},
         "opacity": {"condition": shown, "value": 0.9 if has_few_points else 0},
     }
     near = {"type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}
@@ -238,12 +259,10 @@ def curve_spec(
         ),
         layer("text", label, *visible, align="left", dx=6, limit=label_width) | {"data": inline_data(ends)},
     ]
-    x: Spec = (
-        {"scale": {"zero": False, "nice": False}, "axis": {"tickMinStep": 1, "title": x_title}}
-        if against == "epoch"
-        else {"scale": {"domainMin": 0, "padding": 0}, "axis": {"title": x_title, "format": "~s"}}
-    )
-    x["scale"]["rangeMax"] = {"expr": f"width - {label_width:.0f}"}
+    is_time, ends_at = against != "epoch", {"rangeMax": {"expr": f"width - {label_width:.0f}"}}
+    ticks = {"format": DIGITS, "tickCount": FEW_TICKS} if is_time else WHOLE_TICKS
+    scale = {"domainMin": 0, "padding": 0} if is_time else {"zero": False, "nice": False}
+    x: Spec = {"scale": scale | ends_at, "axis": {"title": x_title, **ticks}}
     return panel(
         table, layers, 240,
         params=run_params(len(names) if is_muted else 0), transform=[*visible, name_of_run(names)],
@@ -257,28 +276,6 @@ def run_params(hidden: int = 0) -> list[Spec]:
     return [{"name": "hidden", "value": list(range(hidden))}, {"name": "lit", "value": -1}]
 
 
-def _tooltip(table: pd.DataFrame, clock: str) -> str:
-    """Return the expression of the tooltip of a point: its run, and its known values."""
-    # The datum of the cell around a point is the point; Vega-Lite does not look into it for names, only for numbers.
-    datum = "(datum.datum || datum)"
-    values = [
-        f"{json.dumps(clock if name == 'seconds' else name)}: format({datum}.{name}, '.4~g')"
-        for name in ("epoch", "seconds", "value", "std")
-        if name in table and table[name].notna().any()
-    ]
-    return f"{{{', '.join([f'run: {datum}.name', *values])}}}"
-
-
-def level_layers(level: float, name: str) -> list[Spec]:
-    """Return the layers of a curve's specification that draw a horizontal line with its name; `level` is the drawn value."""
-    data = {"data": inline_data(pd.DataFrame({"y": [level]}))}
-    place = {"align": "left", "baseline": "bottom", "dy": -3}
-    return [
-        layer("rule", {"x": None, "color": None}, strokeDash=[6, 4], color=SOFT) | data,
-        layer("text", {"x": {"value": 4}, "color": None}, text=name, color=SOFT, **place) | data,
-    ]
-
-
 def short_names(names: Sequence[str]) -> list[str]:
     """Return names without the words with which all of them begin, if one is too long for the end of a line."""
     longest = max(map(len, names))
@@ -290,17 +287,20 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [f"…{name[start:]}" if start else name for name in names]
 
 
-def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s") -> Spec:
+def bar_spec(parts: pd.DataFrame, order: Sequence[str], unit: str = "", axis_format: str = DIGITS) -> Spec:
     """Return a specification of stacked bars, each below its label, so that no name is cut.
 
     `parts`: columns `label`, `part`, `value` and `text`, the tooltip, in the order of the bars; `order` of the parts gives
-    their colors.
+    their colors; `unit`, the title of the axis: `B` becomes the unit of the largest sum, such as `MB`.
     """
+    if unit == "B":
+        unit = size_text(parts.groupby("label")["value"].sum().max()).split()[-1]
+        parts = parts.assign(value=parts["value"] / 1000 ** BYTE_UNITS.index(unit))
     labels = list(dict.fromkeys(parts["label"]))
     table = parts.assign(bar=parts["label"].map(labels.index), turn=range(len(parts)))
     colors = [f"var(--part-{place % COLORS})" for place in range(len(order))]
     legend = {"title": None, "orient": "top", "columns": {"signal": "max(1, floor(width / 105))"}}
-    axis = {"title": None, "format": axis_format}
+    axis = {"title": unit or None, "format": axis_format, "tickCount": FEW_TICKS}
     bar = {
         "x": quantitative("value", scale={"padding": 0}, axis=axis),
         "color": {
@@ -327,10 +327,9 @@ def dot_spec(points: pd.DataFrame, axis: Spec) -> Spec:
     labels = list(dict.fromkeys(points["label"]))
     colors = {"domain": list(range(COLORS)), "range": [f"var(--run-{place})" for place in range(COLORS)]}
     color = {"field": "color", "type": "nominal", "scale": colors, "legend": None}
-    x = {**axis, "scale": {"reverse": False, **axis["scale"]}}
     tips = [{"field": "label", "title": "name"}, {"field": "value", "format": ".5~g"}]
-    dot = {"x": quantitative("y", **x), "color": color, "tooltip": tips}
-    tick = {"x": quantitative("mean", **x), "color": color}
+    dot = {"x": quantitative("y", **axis), "color": color, "tooltip": tips}
+    tick = {"x": quantitative("mean", **axis), "color": color}
     layers = [
         layer("point", dot, filled=True, size=50, opacity=0.6),
         layer("tick", tick, thickness=3, size=18),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.text_format import MISSING, plural
-from nnlo_lib.report.figure import Figure, curve_spec, level_layers, thinned, value_axis
+from nnlo_lib.report.figure import SOFT, Figure, curve_spec, inline_data, layer, thinned, value_axis
 from nnlo_lib.report.quantities import TimeBase, measured_values, quantity_name
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
@@ -79,7 +79,11 @@ def _figures(jobs: Sequence[FinishedRun], metric: str, against: str, clock: Time
         }
         # The loss of the best constant predictor, unless it differs between jobs.
         constant = constants.pop() if len(constants) == 1 else None
-        figures.append(_figure(lines, _title(metric, quantity), metric, against, clock, constant))
+        split, name = metric.split("_", 1)
+        title = f"{'Training' if split == 'train' else 'Validation'} {name.replace('_', ' ')}"
+        title = "Mean distance of the nodes from their mean" if split == "consensus" else title
+        title += f" ({quantity})" if quantity and split != "consensus" else ""
+        figures.append(_figure(lines, title, metric, against, clock, constant))
     return figures
 
 
@@ -121,7 +125,12 @@ def _figure(
     spec = curve_spec(points, against, x_title, y, names, is_band, _x_title("seconds", clock))
     if constant is not None:
         text += f" The best constant predictor has {y.format_value(constant)}."
-        spec["layer"] += level_layers(y.drawn(constant), "best constant predictor")
+        level = {"data": inline_data(pd.DataFrame({"y": [y.drawn(constant)]}))}
+        place = {"text": "best constant predictor", "align": "left", "baseline": "bottom", "dy": -3}
+        spec["layer"] += [
+            layer("rule", {"x": None, "color": None}, strokeDash=[6, 4], color=SOFT) | level,
+            layer("text", {"x": {"value": 4}, "color": None}, color=SOFT, **place) | level,
+        ]
     return Figure(title, y.note, text, spec, ("epoch", *shown), rows)
 
 
@@ -129,14 +138,6 @@ def _x_title(against: str, clock: TimeBase) -> str:
     if against == "epoch":
         return "epoch"
     return "time (s): virtual or measured" if clock.mixed else f"{clock.word or 'training'} time (s)"
-
-
-def _title(metric: str, quantity: str) -> str:
-    split, name = metric.split("_", 1)
-    if split == "consensus":
-        return "Mean distance of the nodes from their mean"
-    title = f"{'Training' if split == 'train' else 'Validation'} {name.replace('_', ' ')}"
-    return f"{title} ({quantity})" if quantity else title
 
 
 def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:

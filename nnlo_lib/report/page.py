@@ -4,6 +4,8 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from gzip import compress as gzip
+from gzip import decompress as gunzip
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,6 @@ from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.search.trial_tables import base_sentence, compare_trials
 from nnlo_lib.report.sections import attempts, comparison, headline, nodes, origin, predictions, resources
 from nnlo_lib.report.sections.comparison import difference_matrix
-from nnlo_lib.report.statistics import run_comparison
 from nnlo_lib.report.statistics.comparison_text import compare_all
 from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.tables import group_by_run, load_jobs, read_summary, summarize
@@ -113,11 +114,10 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "runs": list(groups),
         "job_count": len(jobs),
         "clock": clock,
-        "headline": headline.headline(table, clock, comparisons, attempts.interruptions_sentence(jobs)),
+        "headline": headline.headline(table, clock, comparisons, jobs),
         "repetitions": headline.repetitions(table),
         "weight": weight,
         "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
-        "guessing": run_comparison.guessing_sentence(jobs),
         "published": origin.published_weights_sentence(jobs),
         "columns": comparison.comparison_columns(table, clock, comparisons),
         "dots": comparison.job_figure(table, ranking) if ranking else None,
@@ -156,13 +156,22 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
 
 
 @cache
-def _scripts() -> dict[str, Markup]:
-    """Return the style sheet and the scripts of a page, and the hashes by which its policy allows these scripts only."""
-    names = {"vega": "vega.js", "page": "page.js", "css": "page.css"}
+def _scripts() -> dict[str, str]:
+    """Return the style sheet and the scripts of a page, and the hashes by which its policy allows these scripts only.
+
+    Vega is carried compressed, a third as long; page.js adds the script, which its hash then allows.
+    """
     # Markup exempts them from autoescape, which would escape quotes and `>`.
-    texts = {key: Markup((TEMPLATES / name).read_text(encoding="utf-8")) for key, name in names.items()}
-    digests = [b64encode(sha256(texts[key].encode()).digest()).decode() for key in ("vega", "page")]
-    return {**texts, "hashes": Markup(" ".join(f"'sha256-{digest}'" for digest in digests))}
+    style, page = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
+    vega = (TEMPLATES / "vega.js.gz").read_bytes()
+    digests = [b64encode(sha256(each).digest()).decode() for each in (gunzip(vega), page.encode())]
+    hashes = Markup(" ".join(f"'sha256-{digest}'" for digest in digests))
+    return {"css": style, "page": page, "vega": b64encode(vega).decode(), "hashes": hashes}
+
+
+def _packed(text: str) -> str:
+    """Return a text as page.js unpacks it: compressed, in Base64."""
+    return b64encode(gzip(text.encode(), mtime=0)).decode()
 
 
 def _render(template: str, **values: Any) -> str:
@@ -176,7 +185,13 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "share": share, "plural": plural, "listing": listing}
+    environment.filters |= {
+        "percent": percent,
+        "share": share,
+        "plural": plural,
+        "listing": listing,
+        "packed": _packed,
+    }
     return environment.get_template(template).render(scripts=_scripts(), **values)
 
 

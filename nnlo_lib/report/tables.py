@@ -21,6 +21,9 @@ MEASURED = (
     "weights_chosen_by",
 )  # fmt: skip
 NOT_METRICS = {"samples", "accuracy", "loss", "classes"}
+IMBALANCED = (
+    0.8  # of the classes; labels of two classes, three quarters in one, are as many as 1.6 equal classes
+)
 
 
 def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:
@@ -71,6 +74,7 @@ def _row(job: FinishedRun) -> dict[str, object]:
     metrics = {key: rule.get("metric") if isinstance(rule, dict) else rule for key, rule in rules}
     choosing = ", ".join(sorted(key for key, metric in metrics.items() if str(metric).startswith("val_")))
     return {
+        **_balanced_accuracy(evaluation.get("confusion") or []),
         **others,
         **{name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")},
         **dict(zip(KEY, job.key, strict=True)),
@@ -95,6 +99,15 @@ def _row(job: FinishedRun) -> dict[str, object]:
         "validation_samples": job.recorded("validation_samples"),
         "weights_chosen_by": choosing or math.nan,
     }
+
+
+def _balanced_accuracy(confusion: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Return the mean over the classes of the fraction that is right, if the accuracy hides what becomes of rare classes."""
+    counts = [sum(row) for row in confusion if sum(row)]
+    if sum(counts) ** 2 >= IMBALANCED * len(counts) * sum(count**2 for count in counts):
+        return {}
+    right = [row[place] / sum(row) for place, row in enumerate(confusion) if sum(row)]
+    return {"balanced_accuracy": sum(right) / len(right)}
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:

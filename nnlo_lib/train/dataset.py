@@ -20,7 +20,7 @@ from nnlo_lib.data.store.manifest import DataManifest, manifest_fingerprint
 from nnlo_lib.data.store.split import Split, stored_labels
 from nnlo_lib.data.store.staging import StagingJob, stage_dataset
 from nnlo_lib.data.training_moments import with_training_moments
-from nnlo_lib.problems.target_range import check_target_range, measured_splits
+from nnlo_lib.problems.targets import check_target_range, class_weights, measured_splits
 from nnlo_lib.train.replica.model_build import model_output_size
 from nnlo_lib.train.replica.resident_samples import ResidentAugment, ResidentSamples
 from nnlo_lib.train.task import Task
@@ -77,6 +77,13 @@ class TrainingData:
                 labels = [self.split.labels] if name == "train" else stored_labels(self.manifest, name)
                 check_target_range(self._task.run, labels, name)
         return outputs
+
+    @cached_property
+    def class_weights(self) -> Array | None:
+        """Weight of each class in the loss of the training, (classes,); None without."""
+        is_counted = getattr(self._task.run.problem, "class_weights", None) == "balanced"
+        labels = self.split.labels[self._train] if is_counted else None
+        return class_weights(self._task.run, self.manifest.class_labels, labels)
 
     def loader(self, worker: int, device: str | None = None) -> BatchLoader:
         """Return the batch loader of one worker, whose samples are copied to `device` if it is given."""

@@ -59,7 +59,9 @@ def _times(
     precision = Precision(run.train.precision, device)
     tensors = Preprocessor(manifest, run.data, device, precision.dtype, run.train.channels_last)
     module = build_random_model(run, tensors.shape, model_output_size(run, manifest), seed)
-    replica, gradients = build_gradients(run, comm, module, build_problem(run), tensors, precision, device)
+    replica, gradients = build_gradients(
+        run, comm, module, build_problem(run, manifest.classes), tensors, precision, device
+    )
     attach_optimizers(replica, run.train.optimizer, run.problem)
     replica.clip_norm = run.train.clip_norm
     # The step costs as much with any rate; with this one, made-up samples cannot make the model diverge.

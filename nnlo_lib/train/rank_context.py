@@ -17,6 +17,7 @@ from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.optimizers.factory import MultiNetworkOptimizer, attach_optimizers
 from nnlo_lib.train.phase_timer import PhaseTimer, open_trace
+from nnlo_lib.train.replica.averaged_weights import AveragedWeights
 from nnlo_lib.train.replica.device import select_device, select_gpu_transport, use_reproducible_kernels
 from nnlo_lib.train.replica.gradients import GradientFunction, check_batch_norm_batches
 from nnlo_lib.train.replica.model_build import build_initial_model
@@ -103,7 +104,7 @@ class RankContext:
         self.data = TrainingData(task, self.roles.count("worker"), job)
         if comm.rank == 0:
             self.data.save()
-        self.problem: Problem = build_problem(task.run)
+        self.problem: Problem = build_problem(task.run, self.data.manifest.classes, self.data.class_weights)
         self._build_replica(task.run, module)
         # After the model: the samples may take what it leaves of a GPU's memory.
         worker = self.roles[: comm.rank].count("worker") if self.is_worker else 0
@@ -168,6 +169,7 @@ class RankContext:
             # Otherwise every rank bounds its weights in its first step, before others see them.
             self.replica.optimizer.clip_weights()
         self.replica.clip_norm = run.train.clip_norm
+        self.averaged_weights = AveragedWeights(self.replica, run.train.ema)
 
     def check_batch_norm(self, resumed: tuple[int, int] | None = None) -> None:
         """Raise UserError if the resumed (epoch, step), or else a step of each epoch, would normalize a single sample."""

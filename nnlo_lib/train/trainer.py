@@ -146,6 +146,8 @@ class Trainer:
         if self.best_weights.step is not None:
             self.algorithm.weight = self.best_weights.restore(replica)
             self.journal.write(f"publishing the weights of step {self.best_weights.step:,}")
+        else:
+            self.context.averaged_weights.exchange()
         # Restored weights of equal replicas are already common; different ones still have to be averaged.
         if self.algorithm.replicas_differ or self.best_weights.step is None:
             self.algorithm.on_finish(replica)
@@ -239,6 +241,7 @@ class Trainer:
             if moves and not self._is_idle(batch):
                 replica.step()
         self.callbacks.around(self.algorithm.on_parameters, replica)
+        context.averaged_weights.update()
         # With dynamic dealing, the batches of a worker do not have consecutive numbers.
         position.index = batch.index + 1
         position.steps += 1

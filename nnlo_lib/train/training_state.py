@@ -139,7 +139,7 @@ class TrainingState:
         progress |= {"machine": context.comm.machine_state()}
         tensors: dict[str, Tensor] = {
             **context.replica.state(), **self.algorithm.state(), **self.best_weights.state(),
-            **context.precision.state(), "sums": self.metric_sums,
+            **context.precision.state(), **context.averaged_weights.state(), "sums": self.metric_sums,
             "ledger": from_numpy(recorder.sample_counts.counts), "before": self.used_before_resize,
         }  # fmt: skip
         if self.loss_decay is not None:
@@ -151,7 +151,8 @@ class TrainingState:
         algorithm = self._context.task.run.algorithm
         if not (algorithm.capabilities.shares_gradient and algorithm.sums_in_rank_order):
             return ()
-        names = ("theta", "best.theta", *(name for name in tensors if name.startswith("optimizer.")))
+        moments = (name for name in tensors if name.startswith("optimizer."))
+        names = ("theta", "best.theta", "ema.theta", *moments)
         return tuple(name for name in names if name in tensors and tensors[name].nbytes >= MIN_COMMON_BYTES)
 
     def restore(self, saved: SavedCheckpoint) -> None:
@@ -197,6 +198,7 @@ class TrainingState:
         self.algorithm.load_state({name: each.to(replica.theta.device) for name, each in tensors.items()})
         self.best_weights.load_state(tensors)
         self._context.precision.load_state(tensors)
+        self._context.averaged_weights.load_state(tensors)
         # Without one, as in a checkpoint without the request, the average starts with the next loss.
         self.loss_average = float(tensors.get("loss_average", math.nan))
         self.metric_sums.copy_(tensors["sums"])

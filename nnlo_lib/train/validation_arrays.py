@@ -91,7 +91,7 @@ class ValidationArrays:
         if self._algorithm.replicas_differ:
             models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
         stacked = torch.stack(models).numpy()
-        return {name: stacked[:, index] for index, name in enumerate(problem.names)}
+        return {name: stacked[:, index] for index, name in enumerate(problem.sample_names)}
 
     def _maps(self, step: int) -> Arrays:
         """Return the plan, what each model predicts of it, and places and links of the nodes in the rounds since the last one.

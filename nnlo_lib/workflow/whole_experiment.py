@@ -302,12 +302,11 @@ def _profile(name: str) -> str:
 
 
 def _comparison_lines(folders: Sequence[str]) -> Iterator[str]:
-    """Yield the page's table of the runs, its first paragraph and its warning of guesses, from the folders of the finished jobs."""
+    """Yield the page's table of the runs and its first paragraph, from the folders of the finished jobs."""
     from nnlo_lib.report.quantities import time_base_of
     from nnlo_lib.report.sections.comparison import comparison_columns
     from nnlo_lib.report.sections.headline import headline
     from nnlo_lib.report.statistics.comparison_text import compare_all
-    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
     from nnlo_lib.report.tables import load_jobs, summarize
 
     jobs = load_jobs(map(Path, folders))
@@ -322,6 +321,4 @@ def _comparison_lines(folders: Sequence[str]) -> Iterator[str]:
     yield from table_lines([headings, *((run, *texts) for run, texts in marked.items())])
     if any(cell.best for _, cells in columns for cell in cells.values()):
         yield "* better than every other run"
-    yield from textwrap.wrap(headline(table, clock, comparisons).striptags(), LINE_LENGTH)
-    if found := guessing_sentence(jobs):
-        yield from textwrap.wrap(f"warning: {found}", LINE_LENGTH)
+    yield from textwrap.wrap(headline(table, clock, comparisons, jobs).striptags(), LINE_LENGTH)

@@ -17,6 +17,7 @@ SMALL = {
     "batch/scheduler_query.py": "the one way to run a command of a batch system, for the queues, jobs and launchers",
     "commands/generate.py": "the commands that write derived files",
     "compat/importers/mpi_learn.py": "each imported system has a module",
+    "train/replica/averaged_weights.py": "trainer, evaluator and checkpoint of a training each use it",
     "train/callback.py": "the interface between trainer, replica and observers; each imports it",
     "core/failpoints.py": "all layers import it, and it imports nothing",
     "batch/surroundings.py": "the variables of sbatch and srun; launcher, executors and doctor import it",
@@ -35,7 +36,6 @@ SMALL = {
     "mpi_learn.py": "the documented import path of compat/mpi_learn",
     "search/pareto.py": "functions of vectors, below the snapshot that samplers and pruners read",
     "preflight/passed_checks.py": "keeps torch out of a check",
-    "problems/target_range.py": "the checks before a start import it, without torch",
 }
 TOP_LEVEL = {
     "__init__.py": "the package",

@@ -1,9 +1,11 @@
 """Experiments in the documentation pass `nnlo check`; its commands run and print the output in the pages.
 
-NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_blocks.py writes the real output into console blocks.
+`make outputs` writes the real output into the console blocks of the README, docs/index.md and docs/start, and
+NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_blocks.py into those of all pages; what the line `...` hides stays hidden.
 """
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -13,17 +15,30 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.document_blocks import EXTENSION_PAGES, PAGES, REPOSITORY, SHELL, blocks, matches, write_files
+from helpers.document_blocks import (
+    EXTENSION_PAGES,
+    PAGES,
+    REPOSITORY,
+    SHELL,
+    blocks,
+    matches,
+    renewed,
+    write_files,
+)
 from helpers.nnlo_command import nnlo
 from helpers.repository_copy import environment
 
 from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.state.attempts import Attempt
 
 EXPERIMENTS = [
     block for page in PAGES for block in blocks(page) if block.language == "yaml" and not block.is_excluded
 ]
 RUN = [
     page for page in PAGES if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
+]
+FIRST_PAGES = [
+    page for page in RUN if page.parent.name == "start" or page.parent in (REPOSITORY, REPOSITORY / "docs")
 ]
 NNLO_MODULE = (
     "def get_train(): return []\nget_val = get_features = get_labels = build = get_model = f = get_train\n"
@@ -55,6 +70,46 @@ def test_exclusions_have_a_block():
     for page in PAGES:
         comments = re.findall(r"^<!-- not (?:checked|run):.*$", page.read_text(), re.MULTILINE)
         assert len(comments) == sum(block.is_excluded for block in blocks(page)), page
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda page: page.stem)
+def test_the_first_pages_show_what_check_and_plan_print(page, tmp_path):
+    """Without a training: the scripts that write the data, and `nnlo check` and `nnlo plan` in this process."""
+    (tmp_path / "config").symlink_to(REPOSITORY / "config")
+    write_files(page, tmp_path)
+    for block in blocks(page):
+        if block.language not in SHELL or block.is_excluded:
+            continue
+        parts = (
+            re.split(r"^\$ ", block.text, flags=re.MULTILINE) if block.language == "console" else [block.text]
+        )
+        for command, _, shown in (part.partition("\n") for part in parts):
+            if re.match(r"python make_\w+\.py", command):
+                subprocess.run([sys.executable, *command.split()[1:]], cwd=tmp_path, check=True)
+            elif re.match("nnlo (check|plan) ", command):
+                done = nnlo(*command.split()[1:], folder=tmp_path)
+                assert matches(shown, done.stdout + done.stderr), f"{block}: `make outputs` renews it"
+
+
+def test_attempts_shown_have_the_fields_of_the_record():
+    """The page's commands need a cluster, so that nothing else finds a field that is new or gone."""
+    text = (REPOSITORY / "docs/start/cluster.md").read_text()
+    shown = [json.loads(line) for line in re.findall(r'^\{"attempt".*$', text, re.MULTILINE)]
+    fields = {"from" if field.name == "start" else field.name for field in dataclasses.fields(Attempt)}
+    assert [attempt.keys() for attempt in shown] == [fields, fields]
+
+
+def test_an_output_is_renewed_as_it_is_shortened():
+    table = "run  test accuracy  restarts\na   {} %  0\nb      {} %  0\n{}results/m/report.html\n"
+    shown = "$ nnlo all m.yaml\n...\n10:00  fetch  1 s\n...\n" + table.format(90, "80 ± 2", "a is better.\n")
+    real = "$ nnlo all m.yaml\nUsing x\n\n11:00  fetch  11 min\n11:01  train\n"
+    real += table.format(91.5, "91.0 ± 3", "a and b cannot be distinguished;\n2 more seeds are needed.\n")
+    assert renewed(shown, real) == (
+        "$ nnlo all m.yaml\n...\n11:00  fetch  11 min\n...\n"
+        + table.format(91.5, "91.0 ± 3", "a and b cannot be distinguished;\n2 more seeds are needed.\n")
+    )
+    assert not matches(shown, real.replace("fetch", "get"))
+    assert renewed(shown, real.replace("fetch", "get")) == real.replace("fetch", "get")
 
 
 @pytest.mark.exhaustive
@@ -96,8 +151,7 @@ def _run(block, folder: Path) -> str:
 def _rewrite(page: Path, shown) -> None:
     text = page.read_text()
     for block, output in reversed(shown):
-        if not matches(block.text, output):
-            text = text[: block.start] + output + text[block.end :]
+        text = text[: block.start] + renewed(block.text, output) + text[block.end :]
     page.write_text(text)
 
 

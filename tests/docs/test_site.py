@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.headless_browser import find_chromium, started_browser
+from helpers.requires import absent
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
@@ -59,6 +61,7 @@ def test_pages_load_nothing_from_other_hosts_and_their_lists_and_blocks_are_rend
     ("repository", "text"),
     [
         (None, "`nnlo_lib/cli.py`, the table (`nnlo_lib/cli.py`), [data](data.md)"),
+        ("file:///work/nnlo", "`nnlo_lib/cli.py`, the table (`nnlo_lib/cli.py`), [data](data.md)"),
         (
             "https://forge.org/nnlo",
             "[cli.py](https://forge.org/nnlo/blob/main/nnlo_lib/cli.py), "
@@ -71,3 +74,42 @@ def test_links_to_the_repository(repository, text):
     page = SimpleNamespace(file=SimpleNamespace(src_uri="guides/search.md"))
     written = "[cli.py](../../nnlo_lib/cli.py), [the table](../../nnlo_lib/cli.py), [data](data.md)"
     assert hook.on_page_markdown(written, page, SimpleNamespace(repo_url=repository), None) == text
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ("https://me:token@forge.org/lab/nnlo.git", "https://forge.org/lab/nnlo"),
+        ("git@forge.org:lab/nnlo.git", "https://forge.org/lab/nnlo"),
+        ("ssh://git@forge.org:2222/lab/nnlo", "https://forge.org/lab/nnlo"),
+        ("/home/me/nnlo", None),
+        ("../nnlo.git", None),
+        ("", None),
+    ],
+)
+def test_the_source_is_the_remote_repository_without_a_password(origin, address):
+    (hook,) = load_config(str(REPOSITORY / "mkdocs.yml")).hooks.values()
+    assert hook.source_address(origin) == address
+
+
+def test_each_page_has_a_search_box_and_a_link_to_the_source(site):
+    for path in site.rglob("*.html"):
+        text = path.read_text()
+        assert 'class="md-search__input"' in text
+        assert re.search(r'<a href="[^"]+" title="Source" class="md-source">', text), path.name
+
+
+@pytest.mark.exhaustive
+@pytest.mark.browser
+def test_the_search_finds_pages_from_a_file_system(site):
+    if find_chromium() is None:
+        absent("no chromium on this machine")
+    with started_browser() as browser:
+        page = browser.page
+        page.set_viewport_size({"width": 1400, "height": 900})
+        page.goto((site / "guides/data.html").as_uri())
+        page.locator(".md-search__input").click()
+        page.keyboard.type("preemption")
+        page.locator(".md-search-result__item").first.wait_for()
+        assert "matching documents" in page.locator(".md-search-result__meta").inner_text()
+        assert browser.complaints == []

@@ -72,6 +72,8 @@ SYNCHRONOUS = {
     "next": {"algorithm": {"name": "next", "inner_steps": ROUND, "step": 0.9, "step_decay": 0.1}},
     "choco_sgd": {"compression": {"name": "random_k", "fraction": 0.1}},
     "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
+    "allreduce, average": {"train": {"ema": {"decay": 0.9}}},
+    "allreduce, schedule_free": {"train": {"optimizer": {"name": "schedule_free", "lr": 0.01}}},
 }
 # These cases are also stopped within a round.
 ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}

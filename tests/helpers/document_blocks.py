@@ -17,6 +17,9 @@ REASON = re.compile(r"<!-- not (?:checked|run): \S[^\n]* -->\n$")
 SHELL = {"sh", "bash", "console"}
 STORE_KEY = re.compile(r"(hdf5|npz)-[0-9a-f]{12}")
 NUMBER = re.compile(r"[-+]?\d[\d.,e+:/x]*")
+DURATION = re.compile(r"\b0 (?:ms|min|h)\b")
+# The table of a comparison, the sentences below it, which depend on the numbers, and the path of the page.
+COMPARISON = re.compile(r"^(run .*restarts\n(?:\S+  .* \d+\n)+)((?:.*\n)*?)(results/\S+\n)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,41 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def shape(output: str) -> list[str]:
-    """Return the nonempty lines of an output with numbers and keys of stores replaced by 0, and spaces collapsed."""
-    plain = STORE_KEY.sub(r"\1-0", output)
-    lines = (re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip() for line in plain.splitlines())
+    """Return the nonempty lines of an output with numbers, units of time and keys of stores replaced, and spaces collapsed."""
+    plain = DURATION.sub("0 s", NUMBER.sub("0", STORE_KEY.sub(r"\1-0", output)))
+    lines = (re.sub(r"\s+", " ", line).strip() for line in plain.splitlines())
     return [line for line in lines if line]
 
 
 def matches(shown: str, output: str) -> bool:
     """Return True if the shown output has the shape of the real output; a line `...` matches any number of lines."""
-    pattern = "".join(r"(?:.*\n)*" if line == "..." else f"{re.escape(line)}\n" for line in shape(shown))
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in shape(output))) is not None
+    return _places(shown, output) is not None
+
+
+def renewed(shown: str, output: str) -> str:
+    """Return the real output, shortened by `...` where the shown output is; the whole of it if their shapes differ."""
+    if (places := _places(shown, output)) is None:
+        return output
+    real = output.splitlines(keepends=True)
+    filled = [number for number, line in enumerate(real) if line.strip()]
+    text, last = "", None
+    for place in places:
+        here = None if place is None else filled[place]
+        # Empty lines are shown between lines that follow each other.
+        text += "...\n" if here is None else "".join(real[here if last is None else last + 1 : here + 1])
+        last = here
+    said = COMPARISON.search(shown)
+    if not said or said[2] == "...\n":
+        return text
+    return COMPARISON.sub(rf"\1{COMPARISON.search(output)[2]}\3", text)
+
+
+def _places(shown: str, output: str) -> list[int | None] | None:
+    """Return the number of each shown line among the output's, None for `...`; or None if the shapes differ."""
+    expected = shape(COMPARISON.sub(r"\1...\n\3", shown))
+    pattern = "".join(r"(?:.*\n)*" if line == "..." else f"({re.escape(line)}\n)" for line in expected)
+    text = "".join(f"{line}\n" for line in shape(output))
+    if (found := re.fullmatch(pattern, text)) is None:
+        return None
+    numbers = (text.count("\n", 0, begin) for begin, _ in found.regs[1:])
+    return [None if line == "..." else next(numbers) for line in expected]

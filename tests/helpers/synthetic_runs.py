@@ -133,7 +133,7 @@ class Fake:
         for seed, accuracy in enumerate(accuracies, 1):
             folder = self.job(run, seed)
             change_json(folder / "evaluation.json", accuracy=accuracy, samples=samples)
-            self.change(folder, **{"samples_per_second": 1000.0, **summary})
+            self.change(folder, **{"samples_per_second": 1000.0, "training_seconds": 60.0, **summary})
 
     def predictions(self, folder, outputs, targets, kind="probability"):
         """Write predictions.npz of a job: outputs (samples, k), and classes (samples,) or numbers (samples, k) as targets."""

@@ -42,6 +42,7 @@ def expected(scores, labels):
     present = sorted({*truth, *guess})
     return {
         "accuracy": metrics.accuracy_score(truth, guess),
+        "balanced_accuracy": metrics.balanced_accuracy_score(truth, guess),
         "cross_entropy": entropy,
         "perplexity": np.exp(entropy),
         "iou": metrics.jaccard_score(truth, guess, labels=present, average="macro"),
@@ -127,7 +128,7 @@ def test_a_place_with_nan_is_wrong():
 
 def test_directions():
     larger = [name for name in METRICS["dense_classification"] if metric_direction(f"val_{name}") == "larger"]
-    assert {*larger} == {"accuracy", "iou", "dice"}
+    assert {*larger} == {"accuracy", "balanced_accuracy", "iou", "dice"}
 
 
 @pytest.mark.parametrize(

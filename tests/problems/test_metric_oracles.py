@@ -18,7 +18,9 @@ PARTS = [1, 7, 0, 4, 100]  # samples of a rank's batches; the last one has the r
 
 def problem_of(oracle):
     loss = {"loss": oracle.loss} if oracle.loss else {}
-    return build_problem(Run.model_validate({"problem": oracle.problem, "metrics": [oracle.metric], **loss}))
+    return build_problem(
+        Run.model_validate({"problem": oracle.problem, "metrics": [oracle.metric], **loss}), 6
+    )
 
 
 def batches(samples):
@@ -32,7 +34,7 @@ def streamed(problem, outputs, labels):
     """Return the means as the ranks of a validation compute them: float64 sums of each rank's share, added up."""
 
     def program(comm):
-        sums = torch.zeros(1 + len(problem.names), dtype=torch.float64)
+        sums = torch.zeros(problem.sums_size, dtype=torch.float64)
         for part in batches(np.arange(len(labels))[comm.rank :: comm.size]):
             sums += problem.measure(nn.Identity(), (outputs[part],), labels[part])
         comm.allreduce(sums, "metrics")

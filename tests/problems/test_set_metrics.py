@@ -157,6 +157,15 @@ def test_a_function_of_the_user_returns_one_number(tmp_path, monkeypatch, body, 
         ({"metrics": ["roc_auk"]}, "unknown name 'roc_auk'; did you mean 'roc_auc'"),
         ({"metrics": ["r2"]}, "'r2' is only available for regression"),
         ({"metrics": ["f1@side"]}, "'f1@side' is of all samples together, of the first output; remove @side"),
+        ({"metrics": ["auc", "roc_auc"]}, "two columns of the history would have the name 'roc_auc'"),
+        (
+            {"problem": "regression", "metrics": ["auc"]},
+            "'roc_auc' is only available for classification; for regression",
+        ),
+        (
+            {"problem": "regression", "metrics": ["balanced_accuracy"]},
+            "only available for classification or dense",
+        ),
         (
             {"problem": "gan", "metrics": ["set:mine.py:f"]},
             "only classification and regression have such metrics",

@@ -1,5 +1,6 @@
 """Figures: the drawn quantity of a value, the data of a specification, and colors with enough contrast."""
 
+import gzip
 import math
 import re
 
@@ -13,16 +14,25 @@ from nnlo_lib.report.page import TEMPLATES
 
 def test_an_accuracy_is_drawn_by_its_error_and_100_percent_is_finite():
     axis = value_axis("val_accuracy", pd.Series([0.9, 0.98, 1.0]))
-    assert [axis.drawn(share) for share in (1.0, 0.98, 0.9)] == pytest.approx([0.01, 0.03, 0.11])
-    assert axis.encoding["scale"] == {"type": "log", "reverse": True, "nice": False}
-    assert axis.encoding["axis"]["values"][-1] == pytest.approx(0.01)
-    assert value_axis("val_accuracy", pd.Series([0.5, 0.9])).drawn(0.75) == 0.25
+    assert [axis.drawn(share) for share in (1.0, 0.98, 0.9)] == pytest.approx([0, 0.02, 0.1])
+    scale = axis.encoding["scale"]
+    assert (scale["type"], scale["constant"]) == ("symlog", pytest.approx(0.01))
+    # Half of 0.02 is added to each error before the logarithm.
+    assert axis.places([0, 0.02, 0.1]) == pytest.approx([math.log(each) for each in (0.01, 0.03, 0.11)])
 
 
-@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [0.0], [0.5]])
-def test_the_drawn_error_of_equal_accuracies_is_positive(values):
+@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [0.0], [0.5], [0.963, 0.986], [0.98, 1.0]])
+def test_accuracies_that_are_near_have_a_linear_axis_with_ticks_of_vega(values):
     axis = value_axis("accuracy", pd.Series(values))
-    assert all(0 < axis.drawn(value) < 2 for value in values)
+    assert (axis.note, "type" in axis.encoding["scale"]) == ("", False)
+    assert "values" not in axis.encoding["axis"]
+
+
+def test_bytes_have_their_unit_once():
+    parts = pd.DataFrame({"label": ["a", "a"], "part": ["x", "y"], "value": [1.2e8, 1.2e8], "text": "t"})
+    bars = bar_spec(parts, ["x", "y"], unit="B")
+    assert bars["data"]["columns"]["value"] == [120, 120]
+    assert bars["layer"][0]["encoding"]["x"]["axis"]["title"] == "MB"
 
 
 def test_a_loss_is_logarithmic_only_over_a_wide_positive_range():
@@ -78,7 +88,9 @@ def test_more_lines_than_colors_are_gray_at_first(count, hidden):
 
 
 def test_the_script_of_the_page_is_what_vl_convert_bundles():
-    assert vega_script.SCRIPT.read_text() == vega_script.vega_script(), "run `make vega`"
+    assert gzip.decompress(vega_script.SCRIPT.read_bytes()).decode() == vega_script.vega_script(), (
+        "run `make vega`"
+    )
 
 
 def luminance(color):

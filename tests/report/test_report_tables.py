@@ -22,7 +22,7 @@ from nnlo_lib.report.tables import MEASURED, load_jobs, read_summary, summarize,
 def sentences(fake):
     jobs = load_jobs(fake.folders)
     table = summarize(jobs)
-    text = headline(table, time_base_of(jobs), compare_all(table, jobs))
+    text = headline(table, time_base_of(jobs), compare_all(table, jobs), jobs)
     return str(text).replace("\u00a0", " ")
 
 
@@ -81,8 +81,16 @@ HEADLINES = {
         "slowest run, <b>good</b> (2 ranks).",
     ),
     "no significant difference": (
+        {"one": (0.95, 0.97, 0.99, 0.97), "two": (0.94, 0.98, 0.97, 0.97)},
+        "<b>two</b> (difference +0.5 [−1.6, 2.6] points) cannot be distinguished from it; ",
+    ),
+    "three seeds know too little of the variation for a number of seeds": (
         {"one": (0.95, 0.97, 0.99), "two": (0.94, 0.98, 0.97)},
-        "<b>two</b> (difference +0.7 [−3.1, 4.5] points) cannot be distinguished from it; ",
+        "<b>two</b> (difference +0.7 [−3.1, 4.5] points) cannot be distinguished from it. ",
+    ),
+    "two seeds": (
+        {"one": (0.95, 0.97), "two": (0.94, 0.95)},
+        "<b>two</b> (difference +1.5 points) cannot be distinguished from it; a test needs 3 seeds. ",
     ),
     "a job without a finite metric": (
         {"one": (0.95, 0.97, 0.96), "two": (0.94, math.nan, 0.97)},
@@ -98,7 +106,7 @@ def test_the_headline(fake, accuracies, said):
         fake.scored(run, *values, samples_per_second=2500.0 if run == "poor" else 1000.0)
     text = sentences(fake)
     assert said in text
-    assert ("more seeds would be needed." in text) == ("cannot be distinguished" in said)
+    assert ("more seeds would be needed." in text) == (said.endswith("from it; "))
 
 
 def test_a_single_seed_is_compared_by_its_test_samples(fake):
@@ -135,6 +143,44 @@ def test_equal_runs_are_not_the_highest(fake, speeds, said):
         " and ".join(["<b>r0</b>", "<b>r1</b>"]) if len(speeds) == 2 else "<b>r0</b>, <b>r1</b> and <b>r2</b>"
     )
     assert f"{several} share the highest mean test accuracy" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds", "transport", "is_told"),
+    [
+        ({"algorithm": {"name": "dsgd"}}, 60.0, "mpi", True),
+        ({"compression": {"name": "top_k"}}, 60.0, "mpi", True),
+        ({"algorithm": {"name": "dsgd"}}, 3.0, "mpi", False),  # as long as the noise of a host
+        ({"algorithm": {"name": "dsgd"}}, 3.0, "simulated", True),  # a virtual clock has no noise
+        ({"train": {"batch_size": 512}}, 60.0, "mpi", False),  # distributed alike
+    ],
+)
+def test_speeds_are_told_of_long_runs_that_are_distributed_otherwise(
+    fake, settings, seconds, transport, is_told
+):
+    for run, other in (("one", {}), ("two", settings)):
+        config = {
+            "algorithm": {"name": "allreduce"},
+            "parallel": {"ranks": 2, "transport": transport},
+        } | other
+        for seed in (1, 2):
+            speed = 500.0 if other else 400.0
+            fake.change(
+                fake.job(run, seed, config=config), training_seconds=seconds, samples_per_second=speed
+            )
+    assert ("training speed" in sentences(fake)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("confusion", "balanced"), [([[900, 0], [60, 40]], 0.7), ([[50, 0], [30, 30]], None), (None, None)]
+)
+def test_of_rare_classes_the_mean_over_classes_is_compared(fake, confusion, balanced):
+    for seed in (1, 2):
+        change_json(fake.job("one", seed) / "evaluation.json", confusion=confusion)
+    table = summarize(load_jobs(fake.folders))
+    assert table.get("balanced_accuracy", pd.Series([None] * 2)).tolist() == [balanced] * 2
+    change_json(fake.folders[0] / "evaluation.json", balanced_accuracy=0.5)  # the evaluation's own
+    assert summarize(load_jobs(fake.folders))["balanced_accuracy"][0] == 0.5
 
 
 def folds(fake, seeds, split, **levels):

@@ -51,7 +51,20 @@ MOMENTS = (
 )  # fmt: skip
 STOP = "stop"  # within the first epoch and within a round
 CASES = SYNCHRONOUS | {f"asynchronous {case}": settings for case, settings in ASYNCHRONOUS.items()}
-OPTIMIZERS = ("sgd", "adam", "adamw", "nadam", "adamax", "rmsprop", "adadelta", "adagrad", "lars", "lamb")
+OPTIMIZERS = (
+    "sgd",
+    "adam",
+    "adamw",
+    "nadam",
+    "adamax",
+    "rmsprop",
+    "adadelta",
+    "adagrad",
+    "lars",
+    "lamb",
+    "muon",
+    "lion",
+)
 BATCHED = ("average", "asynchronous gosgd")  # of these also with gradients of all ranks at once
 
 

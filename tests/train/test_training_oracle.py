@@ -30,6 +30,25 @@ def network(shape, outputs):
         torch.manual_seed(3)
         return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, outputs))
 """
+
+
+class ScheduleFreeSGD(optim.Optimizer):
+    """Defazio et al. 2024, eqs. 1 to 4, with a constant rate: x is the mean of z."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.0})
+        self.done = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.done += 1
+        for y in self.param_groups[0]["params"]:
+            seen = self.state[y].setdefault("z", [y.clone()])
+            seen.append(seen[-1] - self.param_groups[0]["lr"] * y.grad)
+            self.state[y]["x"] = torch.stack(seen[1:]).mean(0)
+            y.copy_(0.1 * seen[-1] + 0.9 * self.state[y]["x"])
+
+
 CASES = {
     "smoothed classes, nadam": (
         {"problem": {"name": "classification", "label_smoothing": 0.2}},
@@ -44,6 +63,15 @@ CASES = {
         {"name": "sgd", "lr": 0.5, "momentum": 0.9, "nesterov": True},
         (optim.SGD, {"momentum": 0.9, "nesterov": True}),
         {"schedule": {"name": "one_cycle", "rise": 0.95}, "clip_norm": 0.3},
+    ),
+    "balanced classes, sgd": (
+        {"problem": {"class_weights": "balanced"}},
+        lambda outputs, labels: (
+            entropy(outputs, labels) * (SAMPLES / 4 / torch.bincount(labels).double())[labels]
+        ),
+        {"name": "sgd", "lr": 0.1},
+        (optim.SGD, {}),
+        {},
     ),
     "binary decisions, adamw": (
         {"loss": "binary_cross_entropy"},
@@ -66,7 +94,13 @@ CASES = {
         (optim.Adagrad, {"lr_decay": 0.1, "eps": 1e-10}),
         {"schedule": {"name": "exponential", "factor": 0.8}},
     ),
-}
+    "averaged weights, sgd": (
+        {}, entropy, {"name": "sgd", "lr": 0.5}, (optim.SGD, {}), {"ema": {"decay": 0.3}},
+    ),
+    "the average of schedule_free": (
+        {}, entropy, {"name": "schedule_free", "lr": 0.5, "beta2": 0.0}, (ScheduleFreeSGD, {}), {},
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -74,7 +108,7 @@ def files(tmp_path):
     """Write inputs, classes and numbers of SAMPLES samples."""
     drawn = np.random.default_rng(1)
     inputs = drawn.normal(size=(SAMPLES, 3)).astype(np.float32)
-    classes = np.arange(SAMPLES) % 4
+    classes = np.arange(SAMPLES) % 7 % 4
     numbers = drawn.normal(size=(SAMPLES, 4))
     for name, labels in (("classes", classes), ("numbers", numbers)):
         for split in ("train", "test"):
@@ -100,21 +134,29 @@ def trained(files, labels, ranks, accumulate, settings, train):
     return load_file(files / "job/model.safetensors")
 
 
-def followed(files, labels, formula, kind, rates, clip):
+def followed(files, labels, formula, kind, rates, clip=None, ema=None):
     """Return the weights after a loop of torch with an optimizer and its options `kind`, and a rate of each step."""
     names: dict = {}
     exec(NETWORK, names)
     module, arrays = names["network"]((3,), 4).double(), np.load(files / f"{labels}-train.npz")
     inputs, targets = torch.from_numpy(arrays["features"]).double(), torch.from_numpy(arrays["labels"])
     optimizer = kind[0](module.parameters(), **kind[1])
-    for rate in rates:
+    average = None
+    for step, rate in enumerate(rates):
         optimizer.zero_grad()
         formula(module(inputs), targets).mean().backward()
         if clip:
             nn.utils.clip_grad_norm_(module.parameters(), clip)
         optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
-    return module.state_dict()
+        if ema:
+            decay = min(ema["decay"], (1 + step) / (10 + step))
+            last = {name: each.clone() for name, each in module.state_dict().items()}
+            before = average or last
+            average = {name: decay * before[name] + (1 - decay) * last[name] for name in last}
+    if kind[0] is ScheduleFreeSGD:
+        return {name: optimizer.state[each]["x"] for name, each in module.named_parameters()}
+    return average or module.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -124,9 +166,10 @@ def test_trainings_follow_a_loop_in_torch(files, case, ranks, accumulate):
     settings, formula, optimizer, kind, train = CASES[case]
     labels = "numbers" if settings.get("problem", {}) == "regression" or "huber" in case else "classes"
     found = trained(files, labels, ranks, accumulate, settings, {"optimizer": optimizer, **train})
-    scheduled = {key: value for key, value in train.items() if key != "clip_norm"}
+    others = {key: value for key, value in train.items() if key in ("clip_norm", "ema")}
+    scheduled = {key: value for key, value in train.items() if key not in others}
     rates = rates_of(EPOCHS, 1, ranks, lr=optimizer["lr"], **scheduled)
-    expected = followed(files, labels, formula, kind, rates, train.get("clip_norm"))
+    expected = followed(files, labels, formula, kind, rates, *map(others.get, ("clip_norm", "ema")))
     assert found.keys() == expected.keys()
     for name, values in found.items():
         torch.testing.assert_close(values, expected[name], rtol=TOLERANCE, atol=TOLERANCE)

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 import yaml
+from helpers.document_blocks import blocks, matches, write_files
 from helpers.repository_copy import REPOSITORY, environment
 from helpers.training_here import run_here, share_store
 
@@ -42,26 +43,28 @@ def wheel(tmp_path_factory):
 
 @pytest.mark.real
 @pytest.mark.snakemake
-def test_the_wheel_alone_runs_an_experiment_in_an_empty_folder(wheel, tmp_path):
+def test_the_wheel_alone_runs_the_experiment_of_the_readme_in_an_empty_folder(wheel, tmp_path):
     def nnlo(*arguments):
         command = [sys.executable, "-m", "nnlo_lib.cli", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=wheel, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=wheel, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )  # fmt: skip
 
     assert nnlo("init").returncode == 0
-    file = tmp_path / "config/config.yaml"
-    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | SHORT))
-    done = nnlo("all", "config/config.yaml")
-    assert done.returncode == 0, done.stderr
-    results = tmp_path / "results/quickstart"
-    assert "<html" in (results / "report.html").read_text()
-    *_, training = [line for line in done.stderr.splitlines() if "train alone seed-0" in line]
-    assert "accuracy 0." in training
-    assert "test accuracy" in done.stdout
-    assert done.stdout.endswith("results/quickstart/report.html\n")
-    assert str(REPOSITORY) not in done.stderr + "".join(
+    readme = REPOSITORY / "README.md"
+    write_files(readme, tmp_path)
+    (console,) = (block for block in blocks(readme) if block.language == "console")
+    [command] = console.commands
+    done = nnlo(*command.split()[1:])
+    assert done.returncode == 0, done.stdout
+    assert matches(console.text, f"$ {command}\n{done.stdout}"), (
+        f"`make outputs` renews the README\n{done.stdout}"
+    )
+    assert "<html" in (tmp_path / "results/mine/report.html").read_text()
+    assert str(REPOSITORY) not in done.stdout + "".join(
         path.read_text() for path in tmp_path.rglob("logs/**/*.log")
     )
-    assert "Nothing to be done" in nnlo("all", "config/config.yaml").stderr
+    assert "Nothing to be done" in nnlo(*command.split()[1:]).stdout
 
 
 def test_a_new_folder_holds_an_experiment_a_snakefile_and_the_profiles(tmp_path):

@@ -9,20 +9,21 @@ import json
 import sys
 from pathlib import Path
 
-from nnlo_lib.config.docgen.pages import algorithms, experiment_keys, keys_by_effect, sub_commands
+from nnlo_lib.config.docgen.pages import algorithms, first_page, keys_by_effect, section_pages, sub_commands
 from nnlo_lib.config.docgen.schema import experiment_schema
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 
 ROOT = Path(__file__).parents[3]  # a checkout, in which the generated files are
 SCHEMA_FILE = "workflow/schemas/experiment.schema.json"
+END = "\n<!-- From here on written by hand. -->\n"
 REFERENCE_PAGE_FILE = "docs/reference/experiment.md"
 
 
 def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
     """Write the outdated generated files; with `check`, only print the differences and return 1 if there are any.
 
-    A page keeps its hand-written introduction, up to the marker.
+    A page keeps what is written by hand before the marker and after `END`.
 
     Args:
         parser: parser of the command line, for its page; None leaves this page out.
@@ -34,7 +35,8 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     settings, commands = "nnlo_lib/config/", "nnlo_lib/commands/"
     pages = {
         "docs/reference/edits.md": (settings, keys_by_effect()),
-        REFERENCE_PAGE_FILE: (settings, experiment_keys()),
+        REFERENCE_PAGE_FILE: (settings, first_page()),
+        **{f"docs/reference/experiment/{key}.md": (settings, lines) for key, lines in section_pages()},
         "docs/reference/algorithms.md": (settings, algorithms()),
         **({"docs/reference/cli.md": (commands, sub_commands(parser))} if parser else {}),
     }
@@ -42,7 +44,8 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     for path, (source, lines) in pages.items():
         marker = f"<!-- From here on written by `nnlo docs` from {source}: edit there. -->\n"
         body = "\n".join(lines).strip("\n")
-        texts[path] = f"{_current_text(path).partition(marker)[0]}{marker}\n{body}\n"
+        before, _, after = _current_text(path).partition(marker)
+        texts[path] = f"{before}{marker}\n{body}\n{''.join(after.partition(END)[1:])}"
     stale = {path: text for path, text in texts.items() if text != _current_text(path)}
     for path, text in stale.items():
         if check:

@@ -31,6 +31,7 @@ OTHER_WORDS = {
     "data.augment": "augmentation transforms",
     "model.args": "hidden hidden_size hidden_layers units layers dropout",
     "model.weights": "pretrained init_weights",
+    "problem.class_weights": "class_weight pos_weight problem.weights",
     "loss": "criterion loss_fn loss_function",
     "metrics": "metric acc",
     "algorithm": "strategy",
@@ -54,7 +55,8 @@ OTHER_WORDS = {
 KEY_OF_WORD = {word: key for key, words in OTHER_WORDS.items() for word in words.split()}
 # Words for which NNLO has no key.
 REMARKS = {
-    "num_workers": "remove it, because each rank loads its own batches; parallel.ranks is the number of processes that train"
+    "sample_weight": "remove it, because samples have no weights of their own; problem.class_weights weighs their classes",
+    "num_workers": "remove it, because each rank loads its own batches; parallel.ranks is the number of processes that train",
 }
 
 

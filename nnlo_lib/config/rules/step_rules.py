@@ -107,6 +107,17 @@ def step_setting_faults(run: Any) -> Iterator[str]:
         yield (
             f"train.clip_norm: {algorithm.name} has no optimizer, so gradients cannot be clipped; remove `train.clip_norm`"
         )
+    average = "an average of the weights needs ranks that share each gradient"
+    if train.ema and not row.shares_gradient:
+        yield f"train.ema: {average}; set `algorithm.name: allreduce`, or remove `train.ema`"
+    rules = (train.optimizer, algorithm.server_optimizer, algorithm.worker_optimizer)
+    if any(rule and rule.name == "schedule_free" for rule in rules):
+        if not row.shares_gradient:
+            yield f"train.optimizer: {average}, which schedule_free publishes; set `algorithm.name: allreduce`, or adamw"
+        if train.ema:
+            yield "train.ema: schedule_free publishes an average of its own; remove `train.ema`"
+        if run.problem.name == "gan":
+            yield "train.optimizer: schedule_free is not supported for a gan; use adamw, or sgd"
 
 
 def precision_faults(run: Any) -> Iterator[str]:

@@ -98,7 +98,7 @@ def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
     part = "share of the variance"
     ranked = [(key.name, share(each), each) for key, each in fitted.importances]
     drawn = [(f"{name} · {text}", part, value, text) for name, text, value in ranked]
-    spec = bar_spec(pd.DataFrame(drawn, columns=["label", "part", "value", "text"]), [part], ".2~%")
+    spec = bar_spec(pd.DataFrame(drawn, columns=["label", "part", "value", "text"]), [part], "", ".2~%")
     rows = [(name, text) for name, text, _ in ranked]
     return Figure(
         "Importance", "", "Share of the variance of the objective by key.", spec, ("key", "share"), rows

@@ -11,6 +11,7 @@ import pandas as pd
 from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import (
     SOFT,
+    WHOLE_TICKS,
     ZOOM,
     Figure,
     Spec,
@@ -80,7 +81,7 @@ def front_figures(data: StudyData) -> list[Figure]:
     rows = {row.number: row for row in data.ranked_rows if row.others and math.isfinite(sum(row.others))}
     y = data.objective_axis([row.objective for row in rows.values()])
     for place, other in enumerate(known.search.objectives[1:] if known.front else ()):
-        x = value_axis(other.metric, pd.Series([row.others[place] for row in rows.values()]))
+        x = value_axis(other.metric, pd.Series([row.others[place] for row in rows.values()]), "x")
         drawn = {trial: x.drawn(row.others[place]) for trial, row in rows.items()}
         # From the best value on the horizontal axis; what lies behind the line is dominated.
         front = [*reversed(known.front)] if len(known.search.objectives) == 2 else []
@@ -129,7 +130,7 @@ def _trial_spec(
         "tooltip": [*tips, {"field": "text", "title": "trial's result"}],
     }
     look = {"clip": True, "size": 40, "strokeWidth": 1.4, "filled": False, "cursor": "pointer"}
-    axis = {"tickMinStep": 1} if x_title in ("trial", "epoch") else {}
+    axis = WHOLE_TICKS if x_title in ("trial", "epoch") else {}
     scale = {"zero": x_title != "epoch", "nice": False}
     x = quantitative("x", **(x_encoding or {"scale": scale, "axis": axis}))
     x["axis"] = x["axis"] | {"title": x_title}
@@ -218,13 +219,12 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
         return None
     objectives = pd.Series([row.objective for row in rows], dtype=float)
     y = data.objective_axis(list(objectives))
-    scale = math.log if y.encoding["scale"].get("type") == "log" else float
     # Name of each axis, and by trial the place and the text of its value.
     axes = []
     for key in kept:
         texts = [format_value(row.point.get(key.name)) for row in rows]
         axes.append((key.short_name, [key.coordinate(row.point) for row in rows], texts))
-    axes.append((data.metric, [*map(scale, y.drawn(objectives))], [*map(data.format_value, objectives)]))
+    axes.append((data.metric, [*y.places(y.drawn(objectives))], [*map(data.format_value, objectives)]))
     table = pd.DataFrame({
         "trial": [row.number for row in rows],
         "state": [trial_state(data, row) for row in rows],

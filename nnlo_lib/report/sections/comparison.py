@@ -8,7 +8,7 @@ import pandas as pd
 
 from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import COLORS, Figure, dot_spec, value_axis
-from nnlo_lib.report.formatting import format_bytes, format_duration, plus_minus
+from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, plus_minus
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.nodes import node_metric_ranges
 from nnlo_lib.report.statistics.comparison_text import difference_text, p_text
@@ -20,6 +20,7 @@ from nnlo_lib.report.statistics.run_comparison import (
     finite_jobs,
     ranking_metric,
 )
+from nnlo_lib.report.statistics.significance import without_verdict
 from nnlo_lib.report.tables import MEASURED, Spread, spread_by_run, test_metrics
 
 Comparisons = dict[str, list[RunComparison]]  # by column of the summary
@@ -97,7 +98,7 @@ def job_figure(table: pd.DataFrame, metric: ComparedMetric) -> Figure | None:
     if known[metric.column].nunique() < 2:
         return None
     values = known[metric.column].astype(float)
-    axis, means = value_axis(metric.column, values), values.groupby(known["run"]).transform("mean")
+    axis, means = value_axis(metric.column, values, "x"), values.groupby(known["run"]).transform("mean")
     runs = list(dict.fromkeys(table["run"]))
     points = pd.DataFrame({
         "label": known["run"], "color": known["run"].map(runs.index) % COLORS, "value": values,
@@ -136,7 +137,7 @@ class DifferenceCell(NamedTuple):
     """The difference between two runs: run of the row minus run of the column; `details`, the tooltip: pairs and p-values.
 
     The verdict is `better` or `worse` (the run of the row), `differs` if the direction of the metric is unknown, or empty.
-    `note`: seeds needed in addition, or why there is no test.
+    `note`: seeds needed in addition, why there is no test, or the differences of too few seeds for a test.
     """
 
     text: str
@@ -173,6 +174,9 @@ def _cell(comparison: RunComparison, sign: int) -> DifferenceCell:
     if comparison.better is not None:
         verdict = "better" if comparison.better == run else "worse"
     note = f"{plural(comparison.more_seeds, 'more seed')}" if comparison.more_seeds else comparison.untested
+    few = [without_verdict(each, 1) for each in comparison.differences]
+    if texts := [difference_text(comparison.metric, each, sign).split(UNBROKEN)[0] for each in few]:
+        note = f"{comparison.method}: {', '.join(texts)}"
     corrected, left_out = p_text(comparison.p_holm), comparison.left_out
     parts = [
         pairs_text([comparison]),

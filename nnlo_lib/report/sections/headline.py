@@ -1,4 +1,4 @@
-"""The result in one paragraph: best run, differences, node models, speeds and interruptions.
+"""The result in one paragraph: guesses, best run, differences, node models, speeds and interruptions.
 
 Only tested differences are reported as differences.
 """
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.report.formatting import (
@@ -20,6 +20,7 @@ from nnlo_lib.report.formatting import (
     task_name,
 )
 from nnlo_lib.report.quantities import TimeBase
+from nnlo_lib.report.sections.attempts import interruptions_sentence
 from nnlo_lib.report.sections.comparison import Comparisons
 from nnlo_lib.report.sections.nodes import node_metric_ranges
 from nnlo_lib.report.statistics.comparison_text import difference_text
@@ -27,10 +28,14 @@ from nnlo_lib.report.statistics.run_comparison import (
     ComparedMetric,
     RunComparison,
     finite_jobs,
+    guessing_sentence,
     ranking_metric,
 )
-from nnlo_lib.report.tables import first_and_equal, spread_by_run
-from nnlo_lib.state.finished_run import SPLIT_NAMES
+from nnlo_lib.report.tables import first_and_equal, group_by_run, spread_by_run
+from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
+
+DISTRIBUTION = ("algorithm", "topology", "compression", "parallel")  # sections of a run's settings
+MIN_TIMED_S = 10  # trainings that are shorter differ by the load of the host
 
 GANS = (
     "Runs of a GAN are not ranked: loss and distance are measured by the critic of each run, and cannot be "
@@ -39,12 +44,9 @@ GANS = (
 
 
 def headline(
-    table: pd.DataFrame, clock: TimeBase, comparisons: Comparisons, interruptions: str = ""
+    table: pd.DataFrame, clock: TimeBase, comparisons: Comparisons, jobs: Sequence[FinishedRun]
 ) -> Markup:
-    """Return the paragraph: best run, what is known of the others, node models, speeds and interruptions.
-
-    `interruptions`: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
-    """
+    """Return the paragraph: guesses, best run, what is known of the others, node models, speeds and interruptions."""
     ranking = ranking_metric(table)
     if ranking is not None:
         sentences = [*_quality(table, ranking, comparisons[ranking.column]), _nodes(table, ranking)]
@@ -52,16 +54,20 @@ def headline(
         sentences = [GANS]
     else:
         sentences = ["No run has a finite test metric that can be compared between the runs."]
-    sentences.append(speed_sentence(table, clock, comparisons.get("samples_per_second", [])))
+    if guesses := guessing_sentence(jobs):
+        sentences.insert(0, f"<b>Warning:</b> {escape(guesses)}")
+    sentences.append(_speeds(table, clock, comparisons.get("samples_per_second", []), jobs))
     all_jobs = plural(len(table), "training task")
     if ended := table["ended_early"].count():
         sentences.append(f"{ended} of {all_jobs} ended early because a stopping rule applied.")
+    interruptions = interruptions_sentence(jobs)
+    # Without records of the attempts, the summaries count the restarts.
     if (count := int(table["restarts"].sum())) and not interruptions:
         restarted = int((table["restarts"] > 0).sum())
         were = "was" if restarted == 1 else "were"
         again = f"interrupted and resumed ({plural(count, 'restart')})."
         interruptions = f"{restarted} of {all_jobs} {were} {again}"
-    # Markup is safe here: only names come from the user, and `bold` escapes them.
+    # Markup is safe here: names come from the user, and `bold` and `escape` escape them.
     return Markup(" ".join(filter(None, [*sentences, interruptions])))
 
 
@@ -137,6 +143,7 @@ def _undecided(best: str, undecided: Sequence[RunComparison]) -> str:
         return f"{len(undecided)} runs cannot be distinguished from it."
     seeds = [each.more_seeds for each in undecided]
     needed = f"; {plural(max(filter(None, seeds)), 'more seed')} would be needed" if all(seeds) else ""
+    needed = needed or "".join(f"; {why}" for why in sorted({each.untested for each in undecided} - {""}))
     return f"{_differences(best, undecided)} cannot be distinguished from it{needed}."
 
 
@@ -182,17 +189,25 @@ def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     )
 
 
-def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[RunComparison]) -> str:
-    """Return a sentence on the fastest and the slowest run, by the tests of the speed of each pair of runs."""
+def _speeds(
+    table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[RunComparison], jobs: Sequence[FinishedRun]
+) -> str:
+    """Return a sentence on the fastest and the slowest run, by the tests of the speed of each pair of runs.
+
+    It is empty if the runs are distributed alike, or if one is too short for a time that says something about it.
+    """
     if clock.mixed:
         return "Training speeds are not compared: some runs have a measured clock, others a virtual clock."
+    own = [list(map(group[0].config_section, DISTRIBUTION)) for group in group_by_run(jobs).values()]
+    shortest = min(spread.mean for spread in spread_by_run(table, "seconds").values())
+    is_noise = shortest < MIN_TIMED_S and not all(job.has_virtual_seconds for job in jobs)
+    if is_noise or all(each == own[0] for each in own):
+        return ""
     speeds = spread_by_run(table, "samples_per_second")
     ranked = sorted(speeds, key=lambda run: speeds[run].mean, reverse=True)
     ranks = {run: plural(count, "rank") for run, count in table.groupby("run")["ranks"].first().items()}
     fast, slow = ranked[0], ranked[-1]
     rate = f"{rounded(speeds[fast].mean)} samples per {f'{clock.word} second'.strip()}"
-    if len(ranked) == 1:
-        return f"Its training speed is {rate} with {ranks[fast]}."
     if len(equal := first_and_equal(speeds, highest=True)) == len(ranked):
         return f"All runs have the same mean training speed: {rate}."
     first = f"{_have(equal)} the highest mean training speed: {rate} with {ranks[fast]}"

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.models.layer_table_text import shape_text, si_count
 from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, task_listing
 from nnlo_lib.report.quantities import measured_values
 from nnlo_lib.report.tables import group_by_run
+from nnlo_lib.search.best import non_default_settings
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_results import has_copy
 
@@ -26,19 +28,28 @@ HEADINGS = ("layer", "type", "output shape", "weights", "settings", "FLOPs", "pa
 
 
 class ResolvedSetting(NamedTuple):
-    """A dotted key of the resolved configuration, its value in each run, and whether the values differ."""
+    """A dotted key of the resolved configuration, its value in each run, whether the values differ, and whether one is no default."""
 
     key: str
     values: tuple[str, ...]
     differs: bool
+    is_set: bool
 
 
 def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
-    """Return every key of the resolved configurations, in order of first appearance."""
-    flat = [dict(_flatten(group[0].summary["config"])) for group in group_by_run(jobs).values()]
+    """Return every key of the resolved configurations, those that differ first, in order of first appearance."""
+    groups = group_by_run(jobs).values()
+    flat = [dict(_flatten(group[0].summary["config"])) for group in groups]
+    chosen: set[str] = set()
+    for group, config in zip(groups, flat, strict=True):
+        try:
+            chosen.update(key for key, _ in _flatten(non_default_settings(group[0].config)))
+        except UserError:  # of another version, whose defaults are not known
+            chosen.update(config)
     keys = dict.fromkeys(key for config in flat for key in config)
     found = {key: tuple(config.get(key, MISSING) for config in flat) for key in keys}
-    return [ResolvedSetting(key, values, len(set(values)) > 1) for key, values in found.items()]
+    rows = [ResolvedSetting(key, each, len(set(each)) > 1, key in chosen) for key, each in found.items()]
+    return sorted(rows, key=lambda row: not row.differs)
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

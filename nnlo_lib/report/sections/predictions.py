@@ -1,9 +1,10 @@
 """Predictions of the models: confusion matrices, curves of their outputs, images of GANs."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import number, plural
-from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve
+from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve, set_metric
 from nnlo_lib.report.figure import (
+    FEW_TICKS,
+    IS_MEAN,
     SOFT,
     VISIBLE,
     ZOOM,
     Figure,
-    Spec,
     layer,
     name_of_run,
     panel,
@@ -27,30 +29,25 @@ from nnlo_lib.report.figure import (
     thinned,
     value_if,
 )
-from nnlo_lib.report.formatting import listing, percent
-from nnlo_lib.report.tables import group_by_run
+from nnlo_lib.report.formatting import listing, percent, plus_minus
+from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
 
-MAX_SHOWN_CLASSES = 20  # classes; a larger matrix is not readable on a page
 MAX_PAIRS = 5  # pairs of classes
 MAX_SHOWN_OUTPUTS = 4  # figures of predicted against true values, one for each output of a model
 MAX_FIGURE_VALUES, MAX_VALUE_ROWS = 2000, 20  # points of such a figure, and rows of each run in its table
-# Number of a run, what its outputs are, arrays of predictions.npz.
-Saved = tuple[int, str, dict[str, NDArray[Any]]]
+Arrays = dict[str, NDArray[Any]]  # of predictions.npz
+Saved = dict[int, list[Arrays]]  # of the training tasks of each run, by its number
 
 
 @dataclass(frozen=True)
 class ConfusionMatrix:
-    """Number of samples by true class (row) and predicted class (column)."""
+    """Number of samples by true class (row) and predicted class (column), the sum over the training tasks of a run."""
 
     run: str
     classes: tuple[str, ...]
     counts: NDArray[np.int64]
-
-    @property
-    def readable(self) -> bool:
-        """Whether the matrix is small enough to be shown."""
-        return len(self.classes) <= MAX_SHOWN_CLASSES
+    tasks: int
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -61,16 +58,16 @@ class ConfusionMatrix:
         return shares
 
     def by_class(self) -> list[list[str]]:
-        """Return class, precision, recall, F1 (0 if not defined) and number of samples of each class, and their means."""
+        """Return class, precision, recall, F1 (0 if not defined) and samples per task of each class, and their means."""
         right, true, guessed = np.diag(self.counts), self.counts.sum(axis=1), self.counts.sum(axis=0)
         totals = (guessed, true, (true + guessed) / 2)
         shares = np.array([right / np.where(total > 0, total, 1) for total in totals])
         rows = [
-            [name, *map(percent, map(float, shares[:, k])), str(int(true[k]))]
+            [name, *map(percent, map(float, shares[:, k])), f"{true[k] / self.tasks:,.0f}"]
             for k, name in enumerate(self.classes)
         ]
         means = map(percent, map(float, shares.mean(axis=1)))
-        return [*rows, ["mean over classes", *means, str(self.counts.sum())]]
+        return [*rows, ["mean over classes", *means, f"{self.counts.sum() / self.tasks:,.0f}"]]
 
     def pairs(self) -> list[tuple[str, str, int, float]]:
         """Return the most frequent errors: true class, predicted class, count, share of the true class."""
@@ -79,12 +76,15 @@ class ConfusionMatrix:
         order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
         # A single misclassified sample may be chance: such pairs are shown only if no pair is more frequent.
         least = max(1, min(2, wrong.max()))
-        places = (divmod(int(place), len(self.classes)) for place in order)
-        pairs = [(true, guess, int(wrong[true, guess])) for true, guess in places]
         return [
-            (self.classes[true], self.classes[guess], count, float(self.shares[true, guess]))
-            for true, guess, count in pairs
-            if count >= least
+            (
+                self.classes[true],
+                self.classes[guess],
+                int(wrong[true, guess]),
+                float(self.shares[true, guess]),
+            )
+            for true, guess in zip(*np.unravel_index(order, wrong.shape), strict=True)
+            if wrong[true, guess] >= least
         ]
 
 
@@ -98,130 +98,146 @@ def confusion_matrices(jobs: Sequence[FinishedRun]) -> list[ConfusionMatrix]:
         if confusion := job.evaluation.get("confusion"):
             counts = np.array(confusion)
             classes = tuple(map(str, job.evaluation.get("classes") or range(len(counts))))
-            total = found[job.run].counts if job.run in found else np.zeros_like(counts)
-            if counts.shape != (len(classes), len(classes)) or total.shape != counts.shape:
+            sum_ = found.get(job.run) or ConfusionMatrix(job.run, classes, np.zeros_like(counts), 0)
+            if counts.shape != (len(classes), len(classes)) or sum_.counts.shape != counts.shape:
                 raise UserError(
                     f"{job.paths.evaluation}: the confusion matrix of shape {counts.shape} does not match its "
                     f"{len(classes)} classes or the matrices of other jobs of the run"
                 )
-            found[job.run] = ConfusionMatrix(job.run, classes, total + counts)
+            found[job.run] = replace(sum_, counts=sum_.counts + counts, tasks=sum_.tasks + 1)
     return list(found.values())
 
 
 def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
-    """Return ROC and reliability curves, and predicted against true values, of the first training task of each run.
+    """Return ROC and reliability curves of each run, and predicted against true values of its first training task.
 
-    They are drawn from predictions.npz; runs whose outputs are not finite or not saved are left out.
+    They are drawn from predictions.npz; training tasks whose outputs are not finite or not saved are left out.
     """
     groups = group_by_run(jobs)
-    names = list(groups)
-    found = [
-        (run, kind, saved)
-        for run, group in enumerate(groups.values())
-        if (kind := group[0].evaluation.get("predictions")) in ("probability", "score", "value")
-        and len(saved := group[0].predictions)
-        and len(saved["targets"])
-        and np.isfinite(saved["outputs"]).all()
+    names, found = list(groups), defaultdict[str, Saved](lambda: defaultdict(list))
+    positive = set()
+    for run, job in ((run, job) for run, group in enumerate(groups.values()) for job in group):
+        kind, saved = job.evaluation.get("predictions"), job.predictions
+        if len(saved) and len(saved["targets"]) and np.isfinite(saved["outputs"]).all():
+            if "predicted" in saved:
+                positive.add(str((job.evaluation.get("classes") or "01")[-1]))
+                found["class"][run].append(saved)
+                found[f"class {kind}"][run].append(saved)
+            elif kind == "value" and saved["targets"].shape == saved["outputs"].shape:
+                found[kind][run].append(saved)
+    firsts = {run: group[0] for run, group in found["value"].items()}
+    widest = max((saved["targets"].shape[1] for saved in firsts.values()), default=0)
+    figures = [
+        _roc_figure(found["class"], names, positive),
+        _reliability_figure(found["class probability"], names),
     ]
-    classes = [each for each in found if "predicted" in each[2]]
-    values = [
-        each for each in found if each[1] == "value" and each[2]["targets"].shape == each[2]["outputs"].shape
-    ]
-    widest = max((saved["targets"].shape[1] for _, _, saved in values), default=0)
-    figures = [_roc_figure(classes, names), _reliability_figure(classes, names)]
     figures += [
-        _value_figure(values, names, output, widest) for output in range(min(widest, MAX_SHOWN_OUTPUTS))
+        _value_figure(firsts, names, output, widest) for output in range(min(widest, MAX_SHOWN_OUTPUTS))
     ]
     return [figure for figure in figures if figure is not None]
 
 
-def _roc_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure | None:
-    rates = {run: roc_curve(saved["outputs"], saved["targets"]) for run, _, saved in found}
-    rates = {run: curve for run, curve in rates.items() if np.isfinite(curve).all()}
-    points = {run: (FALSE_POSITIVE_RATES, curve) for run, curve in rates.items()}
-    rows = [
-        [percent(float(rate)), *(percent(float(curve[place])) for curve in rates.values())]
-        for place, rate in enumerate(FALSE_POSITIVE_RATES)
-        if place % 5 == 0
-    ]
-    many = any(saved["outputs"].shape[1] > 2 for _, _, saved in found)
-    note = "mean over classes, each against all others" if many else "of class 1"
-    x, y = "false positive rate", "true positive rate"
-    return _square_figure("ROC curve", note, points, (x, y), names, (x, *(names[run] for run in rates)), rows)
+def _roc_figure(found: Saved, names: Sequence[str], positive: Collection[str]) -> Figure | None:
+    lines, means, areas = [], {}, {}
+    for run, group in found.items():
+        curves = [roc_curve(saved["outputs"], saved["targets"]) for saved in group]
+        if known := [curve for curve in curves if np.isfinite(curve).all()]:
+            means[run] = np.mean(known, axis=0)
+            measured = [set_metric("roc_auc", saved["outputs"], saved["targets"], None) for saved in group]
+            areas[run] = plus_minus(spread_of(measured))
+            lines += [
+                pd.DataFrame({"run": run, "job": job, "x": FALSE_POSITIVE_RATES, "y": curve})
+                for job, curve in enumerate([means[run], *known], -1)
+            ]
+    table = np.column_stack([FALSE_POSITIVE_RATES, *means.values()])[::5]
+    rows = [["area", *areas.values()], *(list(map(percent, map(float, row))) for row in table)]
+    many = any(saved["outputs"].shape[1] > 2 for group in found.values() for saved in group)
+    of = "mean over classes, each against all others" if many else f"of class {', '.join(sorted(positive))}"
+    titles = "false positive rate", "true positive rate"
+    headings = titles[0], *(names[run] for run in means)
+    named = [f"{name}: {areas[run]}" if run in areas else name for run, name in enumerate(names)]
+    note = f"{of}; area in the legend"
+    return _square_figure("ROC curve", note, lines, titles, names, headings, rows, named)
 
 
-def _reliability_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure | None:
-    bins = {
-        run: reliability(saved["outputs"], saved["targets"])
-        for run, kind, saved in found
-        if kind == "probability"
-    }
-    rows = [
-        [names[run], percent(float(confidence)), percent(float(accuracy)), str(count)]
-        for run, each in bins.items()
-        for confidence, accuracy, count in zip(*each, strict=True)
-    ]
-    points = {run: (confidences, accuracies) for run, (confidences, accuracies, _) in bins.items()}
-    titles, note = ("confidence", "accuracy"), "below the diagonal: too confident"
-    return _square_figure("Calibration", note, points, titles, names, ("run", *titles, "samples"), rows)
+def _reliability_figure(found: Saved, names: Sequence[str]) -> Figure | None:
+    tables, rows = [], []
+    for run, group in found.items():
+        together = {name: np.concatenate([saved[name] for saved in group]) for name in ("outputs", "targets")}
+        for job, saved in enumerate([together, *group], -1):
+            bins = reliability(saved["outputs"], saved["targets"])
+            columns = dict(zip(("x", "y", "samples"), bins, strict=True))
+            tables.append(pd.DataFrame({"run": run, "job": job, **columns}))
+            # The tasks share the samples of a test split: the table counts those of one task.
+            rows += [
+                [names[run], percent(float(x)), percent(float(y)), f"{count / len(group):,.4g}"]
+                for x, y, count in zip(*bins, strict=True)
+                if job < 0
+            ]
+    titles, note = ("confidence", "accuracy"), "below the diagonal: too confident; larger marks: more samples"
+    return _square_figure("Calibration", note, tables, titles, names, ("run", *titles, "samples"), rows)
 
 
-def _value_figure(found: Sequence[Saved], names: Sequence[str], output: int, of: int) -> Figure | None:
-    most = MAX_FIGURE_VALUES // max(1, len(found))
-    points = {}
-    for run, _, saved in found:
+def _value_figure(found: Mapping[int, Arrays], names: Sequence[str], output: int, of: int) -> Figure | None:
+    most, tables, rows = MAX_FIGURE_VALUES // max(1, len(found)), [], []
+    for run, saved in found.items():
         if output < saved["targets"].shape[1]:
             places = thinned(range(len(saved["targets"])), most)
-            true, predicted = (saved[name][places, output].astype(float) for name in ("targets", "outputs"))
-            points[run] = true, predicted
-    rows = [
-        [names[run], number(x), number(y)]
-        for run, pair in points.items()
-        for x, y in thinned(zip(*pair, strict=True), MAX_VALUE_ROWS)
-    ]
+            x, y = (saved[name][places, output].astype(float) for name in ("targets", "outputs"))
+            tables.append(pd.DataFrame({"run": run, "job": -1, "x": x, "y": y}))
+            some = thinned(zip(x, y, strict=True), MAX_VALUE_ROWS)
+            rows += [[names[run], number(true), number(predicted)] for true, predicted in some]
     title = "Predicted against true values" + (f", output {output + 1} of {of}" if of > 1 else "")
     note, titles = f"at most {most:,} evenly spaced samples", ("true", "predicted")
-    return _square_figure(title, note, points, titles, names, ("run", *titles), rows, False)
+    return _square_figure(title, note, tables, titles, names, ("run", *titles), rows, is_share=False)
 
 
 def _square_figure(
-    title: str, note: str, points: Mapping[int, tuple[Any, Any]], titles: tuple[str, str], names: Sequence[str],
-    headings: Sequence[str], rows: Sequence[Sequence[str]], line: bool = True,
+    title: str, note: str, tables: Sequence[pd.DataFrame], titles: tuple[str, str], names: Sequence[str],
+    headings: Sequence[str], rows: Sequence[Sequence[str]], named: Sequence[str] = (), is_share: bool = True,
 ) -> Figure | None:  # fmt: skip
     """Return a figure of a quantity against another one of the same range, with a dashed line where both are equal.
 
-    `points`: x and y of each run, by its number; `line`: a line for each run, else single points.
+    `tables`: columns `run`, `job` (-1: of all training tasks), `x` and `y`; with `samples`, marks of
+    this size stand for all tasks instead of a line. `named`: texts of the legend. Other quantities than shares are points.
     """
-    if not points:
+    if not tables:
         return None
-    table = pd.concat(
-        [pd.DataFrame({"run": run, "x": x, "y": y}) for run, (x, y) in points.items()], ignore_index=True
-    )
-    both, styles = table[["x", "y"]].to_numpy(), run_styles(names)
-    low, high = (0, 1) if line else (float(both.min()), float(both.max()))
+    table, styles = pd.concat(tables, ignore_index=True), run_styles(named or names)
+    both, is_binned = table[["x", "y"]].to_numpy(), "samples" in table
+    low, high = (0, 1) if is_share else (float(both.min()), float(both.max()))
     scale = {"domain": [low, high], "nice": False, "zero": False}
+    axis = {"format": "~%" if is_share else ".3~g", "tickCount": FEW_TICKS}
     axes = {
-        key: quantitative(key, scale=scale, axis={"title": heading, "format": ".3~g"})
+        key: quantitative(key, scale=scale, axis={"title": heading, **axis})
         for key, heading in zip("xy", titles, strict=True)
     }
-    tips = [
-        {"field": key, "title": heading, "format": ".4~g"} for key, heading in zip("xy", titles, strict=True)
-    ]
+    shown = [*zip("xy", titles, strict=True), *([("samples", "samples")] if is_binned else [])]
+    tips = [{"field": key, "title": heading, "format": ".4~g"} for key, heading in shown]
+    is_lit = "lit < 0 || datum.run == lit"
     encoding = {
-        **{each: styles[each] for each in ("color", "strokeDash" if line else "shape")},
-        "opacity": value_if("lit < 0 || datum.run == lit", 1 if line else 0.6, 0.06),
+        "color": styles["color"],
+        "opacity": value_if(is_lit, 1 if is_share else 0.6, 0.06),
         "tooltip": [{"field": "name", "title": "run"}, *tips],
         **axes,
     }
-    look: Spec = (
-        {"strokeWidth": 2.2, "point": len(table) <= 20 * len(names)} if line else {"filled": True, "size": 22}
-    )
-    drawn = layer("line" if line else "point", encoding, VISIBLE, name_of_run(names), clip=True, **look)
+    thin = {**encoding, "detail": {"field": "job"}, "opacity": value_if(is_lit, 0.35, 0.06)}
+    layers = [layer("line", thin, {"filter": "datum.job >= 0"}, clip=True, strokeWidth=1)]
+    if is_binned:
+        size = quantitative("samples", scale={"rangeMin": 12, "rangeMax": 320}, legend=None)
+        layers.append(layer("point", {**encoding, "size": size}, IS_MEAN, filled=True, opacity=0.7))
+    elif is_share:
+        dashed = encoding | {"strokeDash": styles["strokeDash"]}
+        layers.append(layer("line", dashed, IS_MEAN, clip=True, strokeWidth=2.2))
+    else:
+        layers.append(layer("point", encoding | {"shape": styles["shape"]}, clip=True, filled=True, size=22))
     ends = {"x": quantitative("x"), "x2": {"field": "x2"}, "y": quantitative("y"), "y2": {"field": "y2"}}
     equal = layer("rule", ends, strokeDash=[3, 3], color=SOFT)
     equal["data"] = {"values": [{"x": low, "x2": high, "y": low, "y2": high}]}
-    spec = panel(table, [equal, drawn | {"params": [ZOOM]}], 300, params=run_params())
-    text = f"{title}: {titles[1]} against {titles[0]} of {plural(len(points), 'run')}; the table has values."
+    layers[-1] |= {"params": [ZOOM]}
+    shared = {"params": run_params(), "transform": [VISIBLE, name_of_run(names)]}
+    spec = panel(table, [equal, *layers], 300, **shared)
+    text = f"{title}: {titles[1]} against {titles[0]} of {plural(table['run'].nunique(), 'run')}; the table has values."
     return Figure(title, note, text, spec, headings, rows)
 
 
@@ -232,21 +248,13 @@ def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
     return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 
 
-class SampleImage(NamedTuple):
-    """The sample sheet of the first job of a run that has one; `source` is the data URL of an HTML image."""
-
-    run: str
-    seed: int
-    source: str
-
-
-def sample_images(jobs: Sequence[FinishedRun]) -> list[SampleImage]:
-    """Return an image for each run that has a sample sheet. Raises UserError if a sheet cannot be read."""
-    found = []
+def sample_images(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Return the data URL of the sample sheet of the first job of each run that has one. Raises UserError if it cannot be read."""
+    found = {}
     for run, group in group_by_run([job for job in jobs if job.paths.samples.exists()]).items():
         try:
             content = b64encode(group[0].paths.samples.read_bytes()).decode()
         except OSError as error:
             raise UserError(f"cannot read {group[0].paths.samples}: {error}") from error
-        found.append(SampleImage(run, group[0].summary["seed"], f"data:image/png;base64,{content}"))
+        found[run] = f"data:image/png;base64,{content}"
     return found

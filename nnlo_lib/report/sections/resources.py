@@ -89,7 +89,8 @@ def bar_figure(title: str, bars: Bars, write: Callable[[float], str], virtual: S
             drawn.append((f"{label} · {write(total)}", name, value, text))
         cells = {name: f"{write(value)} ({share(value / total)})" for name, value in parts.items()}
         rows.append([label, *(cells.get(name, MISSING) for name in names), write(total)])
-    spec = bar_spec(pd.DataFrame(drawn, columns=["label", "part", "value", "text"]), names)
+    table = pd.DataFrame(drawn, columns=["label", "part", "value", "text"])
+    spec = bar_spec(table, names, "B" if write is format_bytes else "s")
     text = f"{title}: a bar per run, divided into {', '.join(names)}."
     return Figure(title, "", text, spec, ("run", *names, "total"), rows)
 

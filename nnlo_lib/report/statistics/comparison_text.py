@@ -83,7 +83,11 @@ def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -
     """Write one row per metric and pair of runs as CSV; columns: COLUMNS (see docs/reference/files.md)."""
     rows = []
     for each in chain.from_iterable(comparisons.values()):
-        metric, test, scale = each.metric, each.test, "ratio" if each.metric.is_ratio else "difference"
+        metric, test, scale = (
+            each.metric,
+            each.test.within(each.metric.bound),
+            "ratio" if each.metric.is_ratio else "difference",
+        )
         ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
         rows.append((
             metric.column, each.run, each.other, scale, *ends, test.p_value, each.p_holm, each.better, each.method,
@@ -134,8 +138,8 @@ def difference_text(metric: ComparedMetric, test: PairedTest, sign: int = 1) -> 
     `sign`: -1 for the opposite difference, or the reciprocal ratio. Accuracies are written in percentage points.
     """
     scale = sign * (100 if metric.is_accuracy else 1)
-    low, high = sorted((scale * test.low, scale * test.high))
-    ends = (scale * test.difference, low, high)
+    known = test.within(metric.bound)
+    ends = (scale * known.difference, *sorted((scale * known.low, scale * known.high)))
     middle, low, high = map(math.exp, ends) if metric.is_ratio else ends
     if not math.isfinite(middle):
         return MISSING
@@ -147,7 +151,7 @@ def difference_text(metric: ComparedMetric, test: PairedTest, sign: int = 1) -> 
 
     plus = "" if metric.is_ratio else "+"
     if not math.isfinite(low):
-        return f"{written(middle, _digits(middle), plus)}{unit}"
+        return f"{written(middle, decimals(middle, 3) if metric.is_ratio else _digits(middle), plus)}{unit}"
     # Two digits of the width of the interval.
     digits = _digits((high - low) / 2) if high > low else _digits(middle)
     # A ratio near 0 must not be written as 0: each ratio has at least two significant digits.

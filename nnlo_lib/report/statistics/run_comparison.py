@@ -11,11 +11,12 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.config.metrics import metric_direction
+from nnlo_lib.config.metrics import LARGER_IS_BETTER_NAMES, metric_direction
 from nnlo_lib.problems.set_metrics import guessing
 from nnlo_lib.report.formatting import plus_minus, task_listing, task_name
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,
+    MIN_PAIRS,
     PairedTest,
     Values,
     holm,
@@ -27,6 +28,7 @@ from nnlo_lib.report.statistics.significance import (
 from nnlo_lib.report.tables import Spread, test_metrics
 from nnlo_lib.state.finished_run import FinishedRun
 
+SHARES = ("calibration_error", *LARGER_IS_BETTER_NAMES)  # metrics between 0 and 1, beside accuracies
 Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
 JobKey = tuple[str, int, int | None]  # run, seed, fold
 SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a value for each test sample
@@ -46,6 +48,11 @@ class ComparedMetric:
     def is_accuracy(self) -> bool:
         """Whether the values are shares of correct samples."""
         return self.column.endswith("accuracy")
+
+    @property
+    def bound(self) -> float:
+        """The largest possible difference: 1 for a share of samples or of an area, else infinite."""
+        return 1.0 if self.is_accuracy or self.name in SHARES else math.inf
 
     @property
     def is_validation(self) -> bool:
@@ -155,7 +162,8 @@ class RunComparison:
     left_out: int  # seeds and folds that only one of the runs has, or with a value that is not finite
     # seeds needed in addition for a verdict; None if there is a verdict or the number is unknown
     more_seeds: int | None
-    untested: str = ""  # why the difference is not tested: the times of these runs were not measured together
+    untested: str = ""  # why the difference is not tested: times not measured together, for example
+    differences: tuple[float, ...] = ()  # of each pair, if there are too few of them for a test
 
     @property
     def differs(self) -> bool:
@@ -210,7 +218,16 @@ def _compared_pair(
 ) -> RunComparison:
     """Return the test of a pair of runs, without `p_holm` and `more_seeds`, which depend on the other pairs."""
     rows = table[table["run"].isin((run, other))]
-    values, others = _paired_values(rows, metric, run, other)
+    numbers = rows[metric.column].astype(float)
+    if metric.is_ratio:  # logarithms turn ratios into differences
+        numbers = numbers.where(numbers > 0).map(np.log)
+    # A missing fold would not be equal to another missing fold.
+    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=numbers)
+    keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
+    ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
+    both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
+    same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
+    values, others = (both.loc[same | metric.is_ratio, name] for name in ("value", "value_other"))
     left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
     method: Method = "folds" if rows["fold"].notna().any() else "seeds"
     is_chosen, first = metric.chose_weights(rows), values.index[:1]
@@ -225,7 +242,9 @@ def _compared_pair(
     if len(differences) > 1 and varies:
         test = paired_test(differences, metric.overlap(rows), metric.step(rows))
         test = without_verdict(test.difference, test.pairs) if is_chosen else test
-        return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
+        too_few = f"a test needs {MIN_PAIRS} {method}" if len(differences) < MIN_PAIRS else ""
+        few = tuple(differences) if too_few else ()
+        return RunComparison(metric, run, other, method, test, math.nan, left_out, None, too_few, few)
     of_samples = None
     # The only pair that is left of several jobs does not stand for the jobs that failed.
     is_single = rows.groupby("run").size().max() == 1 or len(differences) > 1
@@ -237,23 +256,6 @@ def _compared_pair(
             of_samples = sample_test(ours, theirs)
     test, method = of_samples or paired_test(differences[:1]), "samples" if of_samples else "seeds"
     return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
-
-
-def _paired_values(
-    rows: pd.DataFrame, metric: ComparedMetric, run: str, other: str
-) -> tuple["pd.Series[float]", "pd.Series[float]"]:
-    """Return the values of both runs by (seed, fold), for the jobs in which both are finite and have equal data."""
-    values = rows[metric.column].astype(float)
-    if metric.is_ratio:  # logarithms turn ratios into differences
-        values = values.where(values > 0).map(np.log)
-    # A missing fold would not be equal to another missing fold.
-    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=values)
-    keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
-    ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
-    both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
-    same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
-    both = both[same | metric.is_ratio]
-    return both["value"], both["value_other"]
 
 
 def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:

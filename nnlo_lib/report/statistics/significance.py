@@ -12,6 +12,7 @@ from scipy import stats
 CONFIDENCE = 0.95
 ERROR_RATE = 1 - CONFIDENCE  # accepted probability of a false verdict
 POWER = 0.8  # probability of a verdict that `more_seeds` plans for
+MIN_PAIRS = 3  # differences; two say nearly nothing about their variation, and need an interval beyond what is possible
 MAX_SEEDS = 1000
 MIN_SAMPLES = 30  # samples; with fewer, the bootstrap of skewed values is wrong too often
 RESAMPLES = 2000
@@ -34,6 +35,10 @@ class PairedTest(NamedTuple):
     pairs: int
     std: float = math.nan
 
+    def within(self, bound: float) -> "PairedTest":
+        """Return the test with the part of its interval that is possible: differences of at most `bound`."""
+        return self._replace(low=max(self.low, -bound), high=min(self.high, bound))
+
 
 def without_verdict(difference: float, pairs: int, std: float = math.nan) -> PairedTest:
     """Return a mean difference without an interval and a p-value."""
@@ -55,7 +60,7 @@ def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float 
     """
     pairs = len(differences)
     mean = float(np.mean(differences)) if pairs else math.nan
-    if pairs < 2:
+    if pairs < MIN_PAIRS:
         return without_verdict(mean, pairs)
     std = max(float(np.std(differences, ddof=1)), step * ROUNDING_STD)
     error = std * math.sqrt(1 / pairs + overlap)
@@ -105,28 +110,21 @@ def _bootstrap(differences: Values) -> PairedTest:
     """Return the studentized bootstrap of a mean (Efron and Tibshirani 1993, section 12.5)."""
     mean, std = float(differences.mean()), float(np.std(differences, ddof=1))
     error = std / math.sqrt(len(differences))
-    resampled = _studentized_resamples(differences)
+    # (Mean of a resample - mean) / standard error of the resample, (RESAMPLES,).
+    rng, samples, found = np.random.default_rng(0), len(differences), []
+    full, rest = divmod(RESAMPLES, largest := max(1, RESAMPLED_VALUES // samples))
+    for size in [largest] * full + [rest] * bool(rest):
+        picked = differences[rng.integers(0, samples, (size, samples))]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found.append((picked.mean(axis=1) - mean) / (picked.std(axis=1, ddof=1) / math.sqrt(samples)))
+    # Resamples of a single value have no error; the bound is far beyond each quantile.
+    resampled = np.nan_to_num(np.concatenate(found), nan=1e6, posinf=1e6, neginf=-1e6)
     low, high = mean - error * np.quantile(resampled, [(1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2])
     beyond = int(np.sum(abs(resampled) >= abs(mean) / error)) if error else RESAMPLES
     # No resample is beyond: the p-value is below what resamples can tell, and Student's is used if it is smaller.
     smallest = stats.ttest_1samp(differences, 0).pvalue if not beyond else 1.0
     p_value = float(min((1 + beyond) / (RESAMPLES + 1), smallest))
     return PairedTest(mean, float(low), float(high), p_value, len(differences), std)
-
-
-def _studentized_resamples(differences: Values) -> Values:
-    """Return (mean of a resample - mean) / standard error of the resample, (RESAMPLES,); infinite without variation."""
-    rng, samples = np.random.default_rng(0), len(differences)
-    full, rest = divmod(RESAMPLES, largest := max(1, RESAMPLED_VALUES // samples))
-    found = []
-    for size in [largest] * full + [rest] * bool(rest):
-        picked = differences[rng.integers(0, samples, (size, samples))]
-        errors = picked.std(axis=1, ddof=1) / math.sqrt(samples)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found.append((picked.mean(axis=1) - differences.mean()) / errors)
-    # Resamples of a single value have no error; the bound is far beyond each quantile.
-    resampled: Values = np.nan_to_num(np.concatenate(found), nan=1e6, posinf=1e6, neginf=-1e6)
-    return resampled
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -148,9 +146,9 @@ def more_seeds(test: PairedTest, comparisons: int) -> int | None:
 
     The calculation takes the observed mean and standard deviation of the differences as true, and demands the
     significance level that Holm's method demands of the first of `comparisons` tests. None: more than MAX_SEEDS seeds are
-    needed, or the variation is unknown.
+    needed, or the variation is unknown, as that of MIN_PAIRS seeds is.
     """
-    if test.pairs < 2 or not test.std > 0 or not test.difference:
+    if test.pairs <= MIN_PAIRS or not test.std > 0 or not test.difference:
         return None
     effect, seeds = abs(test.difference) / test.std, range(2, MAX_SEEDS + 1)
     place = bisect_left(seeds, POWER, key=lambda pairs: power(effect, pairs, ERROR_RATE / comparisons))

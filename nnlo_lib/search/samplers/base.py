@@ -105,18 +105,19 @@ def observe(
     inside = [
         trial for trial, (_, is_inside) in zip(known.trials, known.memo[space], strict=False) if is_inside
     ]
-    epochs = rung(known, len(space.free) + 2, len(earlier))
-    used = earlier if epochs == known.epochs else ()
+    # The weights of several objectives differ from proposal to proposal, and with them the one value of each trial.
     several = len(known.search.objectives) > 1
-    found = _values_of_several if several else _values_of_one
-    values = [*used, *found(known, inside, epochs)]
-    worst = max((value for _, value in values if math.isfinite(value)), default=None)
-    # A failed trial has an infinite value, which no model can be fitted to.
-    evaluated = [(point, min(value, worst)) for point, value in values if worst is not None]
+    if several or known.value_memo.get(space, [None])[0] is not earlier:
+        epochs = rung(known, len(space.free) + 2, len(earlier))
+        used = earlier if epochs == known.epochs else ()
+        values = [*used, *(_values_of_several if several else _values_of_one)(known, inside, epochs)]
+        worst = max((value for _, value in values if math.isfinite(value)), default=None)
+        # A failed trial has an infinite value, which no model can be fitted to.
+        evaluated = [(point, min(value, worst)) for point, value in values if worst is not None]
+        known.value_memo[space] = earlier, evaluated, {}
+    _, evaluated, memo = known.value_memo[space]
     pending = [trial.point for trial in inside if not known.facts[trial.number].has_value]
-    if known.memo.get((space, "evaluated"), ((), {}))[0] != evaluated:
-        known.memo[space, "evaluated"] = evaluated, {}
-    return replace(only_tried, evaluated=evaluated, pending=pending, memo=known.memo[space, "evaluated"][1])
+    return replace(only_tried, evaluated=evaluated, pending=pending, memo=memo)
 
 
 def _values_of_one(

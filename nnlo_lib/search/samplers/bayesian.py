@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from nnlo_lib.config.search import AutoSamplerConfig, SearchConfig
 from nnlo_lib.search.samplers.base import Observations, Sampler, random_points, sampling_rng
@@ -39,6 +39,7 @@ class _Model(NamedTuple):
     known: Array
     values: Array
     best_rows: Array
+    least: float  # smallest prediction at the known points
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class BayesianSampler(Sampler):
             yield from SobolSequence(self.space, self.seed)(number, observed)
             return
         # The rounding of BLAS depends on its number of threads, and a replay must give the same proposals.
-        with threadpool_limits(1):
+        with self._libraries.limit(limits=1):
             rows = self._promising(number, observed, random)
         yield from (self.space.point_at(each) for each in rows)
         yield from random_points(self.space, random)
@@ -108,24 +109,37 @@ class BayesianSampler(Sampler):
         rows, values = self._rows([evaluated[each][0] for each in chosen]), _warped(number, raw[chosen])
         known, fitted = self.space.coordinates(rows), _best_and_spread(values, FITTED)
         process = GaussianProcess(self.space.columns, known[fitted], values[fitted])
-        return _Model(process.conditioned(known, values), known, values, rows[:STARTS])
+        process = process.conditioned(known, values)
+        # Predicted instead of observed: noise makes the best observation better than the point is.
+        return _Model(process, known, values, rows[:STARTS], float(process.means(known).min()))
 
     def _with_pending(self, model: "_Model", pending: Sequence[SearchPoint]) -> tuple[GaussianProcess, float]:
         """Return the process with the pending points at their predicted values, and its smallest prediction at all points."""
-        # Predicted instead of observed: noise makes the best observation better than the point is.
-        best = float(model.process.predict(model.known)[0].min())
         if not pending:
-            return model.process, best
+            return model.process, model.least
         coordinates = self.space.coordinates(self._rows(pending))
-        predicted = model.process.predict(coordinates)[0]
+        predicted = model.process.means(coordinates)
         near = np.argsort(predicted, kind="stable")[:PENDING]
         kept = _best_and_spread(model.values, KNOWN - len(near))
         known = np.concatenate([model.known[kept], coordinates[near]])
         values = np.concatenate([model.values[kept], predicted[near]])
-        return model.process.conditioned(known, values), min(best, float(predicted.min()))
+        return model.process.conditioned(known, values), min(model.least, float(predicted.min()))
 
     def _rows(self, points: Sequence[SearchPoint]) -> Array:
-        return np.array([self.space.unit_row(point) for point in points])
+        # With a thousand pending points, their rows would take as long as the rest of a proposal. The points are kept, so that
+        # no other point gets the identity of one of them.
+        for point in points:
+            if id(point) not in self._row_of:
+                self._row_of[id(point)] = point, self.space.unit_row(point)
+        return np.array([self._row_of[id(point)][1] for point in points])
+
+    @cached_property
+    def _libraries(self) -> ThreadpoolController:
+        return ThreadpoolController()  # lists all loaded libraries, which takes 3 ms
+
+    @cached_property
+    def _row_of(self) -> dict[int, tuple[SearchPoint, Array]]:
+        return {}
 
     @cached_property
     def _every_row(self) -> Array:

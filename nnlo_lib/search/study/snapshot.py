@@ -114,20 +114,29 @@ class StudySnapshot:
     def successor(self, trials: Sequence[Trial], results: Mapping[FoldTask, Result]) -> "StudySnapshot":
         """Return the snapshot of these trials and results; it keeps the facts of the trials that are the same in both."""
         found, facts = replace(self, trials=trials, results=results), self.facts[: len(trials)]
-        changed = {task.trial for task in set(self.results).symmetric_difference(results)}
-        changed |= {
+        ended = {task.trial for task in set(self.results).symmetric_difference(results)}
+        changed = ended | {
             i for i, (one, other) in enumerate(zip(self.trials, trials, strict=False)) if one is not other
         }
-        # The slot of a cached property: the facts of all trials need not be computed again.
+        is_valued = bool(ended) or any(facts[number].has_value for number in changed)
+        # The slots of cached properties: the facts of all trials need not be computed again.
         vars(found)["facts"] = facts
         for number in sorted(changed | {*range(len(facts), len(trials))}):
             facts[number : number + 1] = [found.facts_of(number)]
+            is_valued |= facts[number].has_value
+        if not is_valued and len(trials) >= len(self.trials):
+            vars(found)["value_memo"] = self.value_memo
         return found
 
     @cached_property
     def facts(self) -> list[TrialFacts]:
         """Facts of each trial."""
         return [self.facts_of(trial.number) for trial in self.trials]
+
+    @cached_property
+    def value_memo(self) -> dict[Any, Any]:
+        """What follows from the values of all trials; shared with a successor in which no value has changed."""
+        return {}
 
     def facts_of(self, trial: int) -> TrialFacts:
         """Compute the facts of a trial."""

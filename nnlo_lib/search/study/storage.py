@@ -116,9 +116,11 @@ def verify_settings(folder: Path, experiment: Experiment) -> Experiment:
     path = SearchPaths(folder).settings
     experiment = _ordered(experiment, _read(path))
     if (changes := _changes(path, experiment)) and has_locking_trial(SearchPaths(folder)):
+        only_space = all(change.startswith("search.space") for change in changes)
+        known = f" with `search.known: {SearchPaths(folder).table}`, which counts its trials in the new space"
         raise UserError(
             f"{path}: the search was started with other settings: {'; '.join(changes)}; "
-            f"restore these settings, set another `name:`, or delete {folder}"
+            f"restore these settings, set another `name:`{known * only_space}, or delete {folder}"
         )
     return experiment
 

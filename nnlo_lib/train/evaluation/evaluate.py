@@ -187,7 +187,7 @@ def test_result_of_run(
 
     `classes`: number of classes; None if the labels are no classes.
     """
-    problem = build_problem(run)
+    problem = build_problem(run, classes)
 
     def measure(size: int) -> TestResult:
         with closing(evaluation_batches(module, split, samples, tensors, size, READ_AHEAD)) as batches:
@@ -246,7 +246,7 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     total = torch.zeros(problem.sums_size, dtype=torch.float64)
     # One place more than the classes of the data, for other predictions.
     confusion = np.zeros((classes or 0, (classes or 0) + 1), np.int64)
-    values = [np.zeros((len(problem.names), 0), np.float32)]
+    values = [np.zeros((len(problem.sample_names), 0), np.float32)]
     saved, numbers, kind = defaultdict[str, list[Array]](list), 0, TestResult.outputs_are
     for inputs, labels in batches:
         outputs = module(*inputs)
@@ -269,7 +269,7 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
             np.add.at(confusion, (labels.cpu().numpy(), np.minimum(places, confusion.shape[0])), 1)
     is_complete = predicted is not None and not confusion[:, -1].any()
     matrix = {"confusion": confusion[:, :-1].tolist()} if is_complete else {}
-    of_samples = dict(zip(problem.names, np.concatenate(values, axis=1), strict=True))
+    of_samples = dict(zip(problem.sample_names, np.concatenate(values, axis=1), strict=True))
     arrays = {name: np.concatenate(parts) for name, parts in saved.items() if parts}
     of_set = {
         metric_column(name): set_metric(name, arrays["outputs"], arrays["targets"], arrays.get("predicted"))

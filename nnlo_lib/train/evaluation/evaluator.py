@@ -69,15 +69,13 @@ class Evaluator:
 
         A validation that a stop request interrupts leaves no trace: it is due again.
         """
-        timer, algorithm = self._context.phase_timer, self._state.algorithm
-        buffers = self._context.replica.buffers.clone()
-        with timer.training():
-            self._callbacks.around(algorithm.before_evaluation, self._context.replica)
+        timer = self._context.phase_timer
+        buffers = self._load_evaluated()
         try:
             with timer.phase("evaluate"):
                 measured = self._validation_metrics()
         except InterruptedValidationError:
-            self._take_back(buffers)
+            self._load_trained(buffers)
             return
         step, epoch = self._global_step(), self._state.position.epoch
         self._arrays.record(step)
@@ -86,7 +84,7 @@ class Evaluator:
             self._recorder.record_validation(row, measured)
             self._callbacks.on("validation recorded")
         self._update_best_and_stopping(step)
-        self._callbacks.around(algorithm.after_evaluation, self._context.replica)
+        self._load_trained()
 
     def end_epoch(self, cut: bool = False) -> None:
         """Evaluate at the end of an epoch and write its row of the history; `cut`: the epoch ended early.
@@ -94,16 +92,14 @@ class Evaluator:
         If a stop request interrupts the evaluation, the epoch does not end: only its steps are done.
         """
         context, state = self._context, self._state
-        buffers = context.replica.buffers.clone()
-        with context.phase_timer.training():
-            self._callbacks.around(state.algorithm.before_evaluation, context.replica)
+        buffers = self._load_evaluated()
         sums, samples = state.metric_sums.clone(), state.position.samples
         try:
             measured = self._epoch_metrics()
         except InterruptedValidationError:
             state.metric_sums.copy_(sums)
             state.position.samples = samples
-            self._take_back(buffers)
+            self._load_trained(buffers)
             return
         self._recorder.close_epoch_ledger(state.position.epoch, cut)
         bytes_sent = context.phase_timer.traffic()["bytes"].items()
@@ -130,15 +126,25 @@ class Evaluator:
             self._callbacks.on("epoch recorded")
         self._update_best_and_stopping(step)
         self._lr_schedule.update_plateau(context.comm, self._recorder.history.rows)
-        self._callbacks.around(state.algorithm.after_evaluation, context.replica)
+        self._load_trained()
         failpoint("training.epoch")
         self._callbacks.on("epoch")
 
-    def _take_back(self, buffers: Tensor) -> None:
-        """Undo `before_evaluation` of a validation that starts over, before which there were these `buffers`."""
+    def _load_evaluated(self) -> Tensor:
+        """Load the model to evaluate into the replica; return the batch-norm statistics before their mean over the workers."""
+        self._context.averaged_weights.exchange()
+        buffers = self._context.replica.buffers.clone()
+        with self._context.phase_timer.training():
+            self._callbacks.around(self._state.algorithm.before_evaluation, self._context.replica)
+        return buffers
+
+    def _load_trained(self, buffers: Tensor | None = None) -> None:
+        """Undo `_load_evaluated`; `buffers`: what it returned, if the validation starts over."""
         self._callbacks.around(self._state.algorithm.after_evaluation, self._context.replica)
-        # A second mean over the workers, of equal numbers, may differ from the first one in the last bit.
-        self._context.replica.buffers.copy_(buffers)
+        if buffers is not None:
+            # A second mean over the workers, of equal numbers, may differ from the first one in the last bit.
+            self._context.replica.buffers.copy_(buffers)
+        self._context.averaged_weights.exchange()
 
     def _update_best_and_stopping(self, step: int) -> None:
         """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnlo_lib.config.optimizer import BaseOptimizerConfig, OptimizerConfig
+from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.config.problem import GanConfig, ProblemConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.train.optimizers.update_rules import matches
 from nnlo_lib.train.replica.replica import Layout, Replica, layout_of_prefix
 
 CHUNK_SIZE = 1 << 17  # elements of a piece; its intermediate results stay in the CPU cache
@@ -22,6 +23,14 @@ def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemC
     Raises:
         UserError: if the model of a GAN lacks `latent` or one of its networks.
     """
+    for used in (rule, getattr(problem, "generator_optimizer", None)):
+        for group in used.groups if used else ():
+            if not any(matches(slot.name, group.match) for slot in replica.layout):
+                names = ", ".join(slot.name for slot in replica.layout[:6])
+                raise UserError(
+                    f"train.optimizer.groups: no parameter matches {group.match!r}; the names are {names}, ... (`nnlo model` "
+                    "lists them)"
+                )
     if not isinstance(problem, GanConfig):
         replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.layout))
         return
@@ -42,9 +51,7 @@ def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemC
     replica.set_optimizer(of_gan)
 
 
-def build_optimizer(
-    rule: BaseOptimizerConfig, parameter: nn.Parameter, layout: Layout
-) -> torch.optim.Optimizer:
+def build_optimizer(rule: OptimizerConfig, parameter: nn.Parameter, layout: Layout) -> torch.optim.Optimizer:
     """Return the optimizer of one flat parameter."""
     kind: type[torch.optim.Optimizer] = load_implementation(rule.reference)
     options, on_cpu = rule.arguments, parameter.device.type == "cpu"
@@ -58,7 +65,50 @@ def build_optimizer(
         case "chunked on cpu" if on_cpu:
             options["kind"], kind = _uncompiled(kind), ChunkedOptimizer
     plain = _uncompiled(kind)
-    return (decaying(plain, rule.decoupled_decay) if rule.decoupled_decay else plain)([parameter], **options)
+    if rule.groups or rule.weight_decay_on != "all":
+        options["weight_decay"] = 0.0
+        plain = _grouped(plain, rule, parameter, layout)
+    elif rule.decoupled_decay:
+        plain = decaying(plain, rule.decoupled_decay)
+    found: torch.optim.Optimizer = plain([parameter], **options)
+    return found
+
+
+def _grouped(
+    kind: type[torch.optim.Optimizer], rule: OptimizerConfig, like: nn.Parameter, layout: Layout
+) -> type[torch.optim.Optimizer]:
+    """Return `kind` with the learning rate and the weight decay of each group of parameters.
+
+    A group's rate multiplies the change of its parameters, which is the same for each element-wise optimizer.
+    """
+    factors, decays = torch.ones_like(like.detach()), torch.full_like(like.detach(), rule.weight_decay)
+    for slot in layout:
+        part = slice(slot.start, slot.stop)
+        if rule.weight_decay_on == "matrices" and len(slot.shape) < 2:
+            decays[part] = 0.0
+        group = next((each for each in rule.groups if matches(slot.name, each.match)), None)
+        if group and group.weight_decay is not None:
+            decays[part] = group.weight_decay
+        if group and group.lr is not None:
+            factors[part] = group.lr / rule.lr
+    has_rates = any(group.lr is not None for group in rule.groups)
+
+    @torch.no_grad()
+    def step(self: torch.optim.Optimizer, closure: None = None) -> None:
+        options = self.param_groups[0]
+        (parameter,) = options["params"]
+        gradient, before = parameter.grad, parameter.clone() if has_rates else parameter
+        if rule.decay_is_decoupled:
+            parameter.addcmul_(parameter, decays, value=-options["lr"])
+        else:
+            # Not in place: an algorithm may still need the gradient.
+            parameter.grad = gradient.addcmul(parameter, decays)
+        kind.step(self, closure)
+        parameter.grad = gradient
+        if has_rates:
+            parameter.copy_(torch.lerp(before, parameter, factors))
+
+    return type(kind.__name__, (kind,), {"step": step})
 
 
 def decaying(kind: type[torch.optim.Optimizer], decay: float) -> type[torch.optim.Optimizer]:

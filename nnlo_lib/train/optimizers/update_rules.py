@@ -1,7 +1,12 @@
-"""Update rules that torch lacks: LARS and LAMB, with a trust ratio for each layer; RMSprop and Adam with epsilon inside the root."""
+"""Update rules that torch lacks, or has with other details.
+
+LARS and LAMB have a trust ratio for each layer, Muon orthogonal steps of matrices; Lion, and RMSprop and Adam with epsilon inside
+the root, are element-wise; schedule-free ones average their own steps.
+"""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -111,7 +116,107 @@ class LARS(LayerwiseOptimizer):
         theta.sub_(velocity)
 
 
-class InsideRoot(torch.optim.Optimizer, ABC):
+class Muon(LayerwiseOptimizer):
+    """Move each matrix along the orthogonal matrix nearest to its momentum; AdamW moves all other parameters.
+
+        m <- momentum m + g;    W <- W - lr (0.2 sqrt(max(rows, columns)) orthogonal(g + momentum m) + weight_decay W)
+
+    A filter counts as a row. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024; the factor, with
+    which both kinds of steps have one size and one `lr`, is of Liu et al., 2025, arXiv:2502.16982, eq. 4.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], layout: Layout, adamw: str, **options: Any) -> None:
+        super().__init__(parameters, layout, exclude_vectors=False, **options)
+        by_adamw = [len(each.shape) < 2 or matches(each.name, adamw) for each in layout]
+        self._others = [
+            slice(each.start, each.stop) for each, is_adamw in zip(layout, by_adamw, strict=True) if is_adamw
+        ]
+        self._matrices = [
+            (slice(each.start, each.stop), each.shape[0])
+            for each, is_adamw in zip(layout, by_adamw, strict=True)
+            if not is_adamw
+        ]
+
+    def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
+        if not state:
+            others = _joined(theta, self._others)
+            state |= {"momentum": torch.zeros_like(theta), "step": torch.tensor(0.0)}
+            state |= {"exp_avg": torch.zeros_like(others), "exp_avg_sq": torch.zeros_like(others)}
+        state["step"] += 1
+        momentum, (beta1, beta2), step = options["momentum"], options["betas"], state["step"].item()
+        m = state["momentum"].mul_(momentum).add_(gradient)
+        update = torch.add(gradient, m, alpha=momentum, out=self._update)
+        for part, rows in self._matrices:
+            matrix = update[part].view(rows, -1)
+            matrix.copy_(orthogonalized(matrix)).mul_(0.2 * max(matrix.shape) ** 0.5)
+        g = _joined(gradient, self._others)
+        mean = state["exp_avg"].lerp_(g, 1 - beta1)
+        square = state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        step_of_others = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt_() + options["eps"])
+        for part, moved in zip(
+            self._others, step_of_others.split([each.stop - each.start for each in self._others]), strict=True
+        ):
+            update[part] = moved
+        self._decay(options["weight_decay"])
+        theta.sub_(update, alpha=options["lr"])
+
+
+def _joined(vector: Tensor, parts: list[slice]) -> Tensor:
+    return torch.cat([vector[part] for part in parts]) if parts else vector[:0]
+
+
+def orthogonalized(matrix: Tensor) -> Tensor:
+    """Return about U V^T of a matrix U S V^T, by five Newton-Schulz steps: singular values of 0.7 to 1.2 (Jordan et al. 2024)."""
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x: Tensor = matrix.T if is_tall else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x.T if is_tall else x
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Return True if the name of a parameter matches one of the patterns with *, separated by |."""
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split("|"))
+
+
+class ScheduleFree(torch.optim.Optimizer):
+    """Compute gradients at y, between the steps z of SGD or AdamW and their average x; x is evaluated and published.
+
+        z <- z - lr (u + weight_decay y);    x <- (1 - c) x + c z;    y = (1 - momentum) z + momentum x
+
+    u = g(y), or g(y) / (sqrt(v^) + eps) if `beta2` is not 0; c = lr^2 / sum of lr^2 so far.
+    Defazio et al., The Road Less Scheduled, 2024, arXiv:2405.15682, eqs. 1 to 4 and algorithm 1.
+    """
+
+    evaluated: ClassVar[str] = "x"  # vector of the state that is evaluated in place of the parameters
+
+    def __init__(self, parameters: list[nn.Parameter], **options: Any) -> None:
+        super().__init__(parameters, options)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update y, which is the parameter."""
+        (options,) = self.param_groups
+        (y,) = options["params"]
+        state, lr, u = self.state[y], options["lr"], y.grad
+        if not state:
+            state |= {"z": y.clone(), "x": y.clone(), "weights": torch.tensor(0.0, dtype=torch.float64)}
+        if beta2 := options["beta2"]:
+            if "v" not in state:
+                state |= {"v": torch.zeros_like(y), "step": torch.tensor(0.0)}
+            state["step"] += 1
+            v = state["v"].mul_(beta2).addcmul_(u, u, value=1 - beta2)
+            u = u / ((v / (1 - beta2 ** state["step"].item())).sqrt_() + options["eps"])
+        state["weights"] += lr**2
+        z = state["z"].sub_(u.add(y, alpha=options["weight_decay"]), alpha=lr)
+        # A warm-up may begin with a rate of 0.
+        x = state["x"].lerp_(z, lr**2 / (state["weights"].item() or 1.0))
+        torch.lerp(z, x, options["momentum"], out=y.data)
+
+
+class ElementwiseOptimizer(torch.optim.Optimizer, ABC):
     """Element-wise optimizer: w <- w - lr step(g), with decay w added to g. A subclass has the step and its state."""
 
     def __init__(self, parameters: list[nn.Parameter], **options: Any) -> None:
@@ -131,7 +236,19 @@ class InsideRoot(torch.optim.Optimizer, ABC):
         """Return the step, update `state`."""
 
 
-class RMSpropInsideRoot(InsideRoot):
+class Lion(ElementwiseOptimizer):
+    """w <- w - lr sign(beta1 m + (1 - beta1) g);    m <- beta2 m + (1 - beta2) g    (Chen et al. 2023, arXiv:2302.06675)."""
+
+    def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
+        if not state:
+            state["exp_avg"] = torch.zeros_like(gradient)
+        beta1, beta2 = options["betas"]
+        sign: Tensor = state["exp_avg"].lerp(gradient, 1 - beta1).sign_()
+        state["exp_avg"].lerp_(gradient, 1 - beta2)
+        return sign
+
+
+class RMSpropInsideRoot(ElementwiseOptimizer):
     """c <- alpha c + (1 - alpha) g^2;    w <- w - lr g / sqrt(c + eps)."""
 
     def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
@@ -143,7 +260,7 @@ class RMSpropInsideRoot(InsideRoot):
         return gradient / root
 
 
-class AdamInsideRoot(InsideRoot):
+class AdamInsideRoot(ElementwiseOptimizer):
     """m^ and v^ as in Adam;    w <- w - lr m^ / sqrt(v^ + eps)."""
 
     def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:

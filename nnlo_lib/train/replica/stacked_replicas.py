@@ -108,7 +108,7 @@ class ReplicaStack:
         self._prepare(ranks, counts, requests)
         parameters = self._parameters(ranks)
         scores = self.network(*inputs)
-        losses = self.problem.losses(scores, labels)
+        losses = self.problem.training_losses(scores, labels)
         real = torch.tensor(counts, device=losses.device)
         # Padding has weight 0, so that each rank's loss is the mean over its own samples.
         is_real = torch.arange(width, device=losses.device) < real[:, None]

@@ -21,6 +21,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 
 REPOSITORY = Path(__file__).parents[3]
+PAGE = REPOSITORY / reference.REFERENCE_PAGE_FILE
 DEFAULT_FILE = REPOSITORY / "config/config.yaml"
 QUICKSTART = yaml.safe_load(DEFAULT_FILE.read_text())
 FILES = sorted((REPOSITORY / "config").rglob("*.yaml"))
@@ -44,18 +45,28 @@ def test_check_shows_the_differences_and_writes_nothing(checkout, capsys):
     assert not (checkout / "docs").exists()
 
 
-def test_files_are_written_once_and_the_introduction_of_the_page_is_kept(checkout, capsys):
+def test_files_are_written_once_and_what_is_written_by_hand_is_kept(checkout, capsys):
     assert reference.write_all(check=False) == 0
     assert reference.write_all(check=True) == 0
     page = checkout / reference.REFERENCE_PAGE_FILE
-    page.write_text("# By hand\n\n" + page.read_text().replace("## `data`", "## `date`"))
+    generated = page.read_text()
+    page.write_text(f"# By hand\n\n{generated.replace('Sections', 'Selections')}{reference.END}\nAlso.\n")
     assert reference.write_all(check=True) == 1
     reference.write_all(check=False)
-    assert page.read_text().startswith("# By hand\n\n<!--")
-    assert "## `date`" not in page.read_text()
+    assert page.read_text() == f"# By hand\n\n{generated}{reference.END}\nAlso.\n"
     capsys.readouterr()
     assert reference.write_all(check=False) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_every_section_has_a_page_and_every_other_key_is_on_the_first_page():
+    rows = re.findall(r"^\| (?:\[`(\w+)`\]\(experiment/\1\.md\)|`(\w+)`) \|", PAGE.read_text(), re.MULTILINE)
+    assert {key for row in rows for key in row if key} == fields(EXPERIMENT_SCHEMA).keys()
+    described = re.findall(
+        r"^## `(\w+)`", "".join(map(Path.read_text, PAGE.with_suffix("").iterdir())), re.MULTILINE
+    )
+    assert {section for section, _ in rows if section} <= {*described}
+    assert len(described) == len({*described})
 
 
 def test_every_effect_of_an_edit_is_explained():

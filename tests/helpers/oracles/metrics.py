@@ -51,6 +51,11 @@ def accuracy(outputs: Any, labels: Any) -> float:
     return float(metrics.accuracy_score(labels, outputs.argmax(1)))
 
 
+def balanced(outputs: Any, labels: Any) -> float:
+    """Return scikit-learn's balanced accuracy of the highest outputs."""
+    return float(metrics.balanced_accuracy_score(labels, outputs.argmax(1)))
+
+
 def decided(outputs: Any, labels: Any, threshold: float) -> float:
     """Return scikit-learn's accuracy of all decisions by a threshold."""
     return float(metrics.accuracy_score(labels.ravel() > 0.5, outputs.ravel() > threshold))
@@ -103,6 +108,11 @@ def single_class(drawn: np.random.Generator, count: int) -> Any:
     return np.full(count, 2)
 
 
+def rare(drawn: np.random.Generator, count: int) -> Any:
+    """Return labels of classes 0 and 3, of which the second is rare."""
+    return 3 * (drawn.random(count) < 0.1)
+
+
 six = partial(classes, number=6)
 one = {"outputs": 1}
 METRIC_ORACLES = {
@@ -118,6 +128,12 @@ METRIC_ORACLES = {
     "accuracy, one number": MetricOracle(
         CLASSIFICATION, "accuracy", pairs(scores, binary, **one), ACCURACY, partial(decided, threshold=0.5), "mse"
     ),
+    **{
+        f"balanced_accuracy{name}": MetricOracle(
+            CLASSIFICATION, "balanced_accuracy", pairs(scores, drawn), "sklearn.metrics.balanced_accuracy_score", balanced
+        )
+        for name, drawn in (("", classes), (", rare classes", rare), (", one class", single_class))
+    },
     "accuracy, ties": MetricOracle(CLASSIFICATION, "accuracy", pairs(ties, six), RANK, partial(ranked, k=1)),
     "accuracy, NaN": MetricOracle(CLASSIFICATION, "accuracy", pairs(broken, six), RANK, partial(ranked, k=1), "mae"),
     "accuracy, NaN of one score": MetricOracle(

@@ -17,8 +17,12 @@ from nnlo_lib.config.optimizer import (
     BaseOptimizerConfig,
     LAMBConfig,
     LARSConfig,
+    LionConfig,
+    MuonConfig,
     NAdamConfig,
+    ParameterGroupConfig,
     RMSpropConfig,
+    ScheduleFreeConfig,
     SGDConfig,
 )
 
@@ -36,14 +40,28 @@ class OptimizerOracle:
     follow: Callable[[list[Tensor], Steps], list[Tensor]]
 
 
-def of_torch(rule: BaseOptimizerConfig, kind: type[optim.Optimizer], **options: Any) -> OptimizerOracle:
-    """Return the oracle by a class of torch, tensor by tensor and without fused or grouped kernels."""
+def of_torch(
+    rule: BaseOptimizerConfig,
+    kind: type[optim.Optimizer],
+    vectors: dict[str, float] | None = None,
+    **options: Any,
+) -> OptimizerOracle:
+    """Return the oracle by a class of torch, tensor by tensor and without fused or grouped kernels.
+
+    `vectors`: options of a group of torch with the parameters of one dimension.
+    """
 
     def follow(values: list[Tensor], steps: Steps) -> list[Tensor]:
         parameters = [value.clone().requires_grad_() for value in values]
-        optimizer = kind(parameters, **options, foreach=False)
+        matrices, others = (
+            [each for each in parameters if (each.dim() > 1) is is_matrix] for is_matrix in (True, False)
+        )
+        groups = [{"params": matrices}, {"params": others, **(vectors or {})}]
+        factors = [1.0, (vectors or {}).get("lr", rule.lr) / rule.lr]  # type: ignore[attr-defined]
+        optimizer = kind(groups, **options, foreach=False)
         for rate, gradients in steps:
-            optimizer.param_groups[0]["lr"] = rate
+            for group, factor in zip(optimizer.param_groups, factors, strict=True):
+                group["lr"] = rate * factor
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient.clone()
             optimizer.step()
@@ -59,6 +77,9 @@ def of_formula(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> O
         found = []
         for place, value in enumerate(values):
             options = {"adapts": value.dim() > 1 or not rule.exclude_vectors} if layer in (lars, lamb) else {}
+            if layer is muon:
+                # The first layer of the network is its filters.
+                options = {"is_matrix": value.dim() > 1 and not (place == 0 and rule.adamw == "conv*")}
             own = [(rate, gradients[place].numpy()) for rate, gradients in steps]
             found.append(torch.from_numpy(layer(rule, value.numpy(), own, **options)))
         return found
@@ -128,6 +149,46 @@ def pydtnn_adam(rule: AdamConfig | AdamWConfig, w: Any, steps: Any) -> Any:
     return w
 
 
+def muon(rule: MuonConfig, w: Any, steps: Any, is_matrix: bool) -> Any:
+    """Return one layer by Muon of Liu et al. 2025 with Jordan's polynomial, of singular values; or by AdamW."""
+    m, v, rows = np.zeros_like(w), np.zeros_like(w), len(w)
+    for t, (rate, g) in enumerate(steps, 1):
+        if is_matrix:
+            m = rule.momentum * m + g
+            u, s, vt = np.linalg.svd((g + rule.momentum * m).reshape(rows, -1), full_matrices=False)
+            s = s / (np.sqrt((s**2).sum()) + 1e-7)
+            for _ in range(5):
+                s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+            step = 0.2 * np.sqrt(max(rows, w.size // rows)) * ((u * s) @ vt).reshape(w.shape)
+        else:
+            m, v = rule.beta1 * m + (1 - rule.beta1) * g, rule.beta2 * v + (1 - rule.beta2) * g**2
+            step = m / (1 - rule.beta1**t) / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon)
+        w = w - rate * (step + rule.weight_decay * w)
+    return w
+
+
+def lion(rule: LionConfig, w: Any, steps: Any) -> Any:
+    """Return one layer by Chen et al. 2023, algorithm 2."""
+    m = np.zeros_like(w)
+    for rate, g in steps:
+        w = w - rate * (np.sign(rule.beta1 * m + (1 - rule.beta1) * g) + rule.weight_decay * w)
+        m = rule.beta2 * m + (1 - rule.beta2) * g
+    return w
+
+
+def schedule_free(rule: ScheduleFreeConfig, w: Any, steps: Any) -> Any:
+    """Return y of one layer by Defazio et al. 2024, algorithm 1; x as the weighted mean of all z, from its definition."""
+    y, z, v, rates, seen = w, w, np.zeros_like(w), [], []
+    for t, (rate, g) in enumerate(steps, 1):
+        v = rule.beta2 * v + (1 - rule.beta2) * g**2
+        u = g / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon) if rule.beta2 else g
+        z = z - rate * (u + rule.weight_decay * y)
+        rates, seen = [*rates, rate**2], [*seen, z]
+        x = sum(weight * each for weight, each in zip(rates, seen, strict=True)) / sum(rates)
+        y = (1 - rule.momentum) * z + rule.momentum * x
+    return y
+
+
 INSIDE: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.2, "epsilon": 0.01, "epsilon_inside_root": True}
 DECOUPLED = "with `decoupled`: w <- w - lr (decay w + step), in NumPy"
 PYDTNN = "with `epsilon_inside_root`: rules of PyDTNN, in NumPy"
@@ -143,10 +204,14 @@ FORMULAS: dict[str, tuple[BaseOptimizerConfig, str, Callable[..., np.ndarray]]] 
 PAPERS = {
     "lars": ("You, Gitman and Ginsburg 2017, algorithm 1, in NumPy", lars),
     "lamb": ("You et al. 2020, algorithm 2, in NumPy", lamb),
+    "muon": ("Liu et al. 2025, with singular values, in NumPy", muon),
+    "lion": ("Chen et al. 2023, algorithm 2, in NumPy", lion),
+    "schedule_free": ("Defazio et al. 2024, algorithm 1, in NumPy", schedule_free),
 }
 BETAS = {"beta1": 0.8, "beta2": 0.99}
 ADAM = {"betas": (0.8, 0.99), "eps": 1e-6}
 DECAY, SMALL = {"weight_decay": 0.1}, {"epsilon": 1e-6, **BETAS}
+VECTORS = ParameterGroupConfig(match="*bias | norm.*", lr=0.03, weight_decay=0.2)
 TORCH_CASES: dict[str, tuple[BaseOptimizerConfig, type[optim.Optimizer], dict[str, Any]]] = {
     "sgd": (SGDConfig(lr=0.1), optim.SGD, {"lr": 0.1}),
     "sgd, momentum": (SGDConfig(momentum=0.8, **DECAY), optim.SGD, {"momentum": 0.8, **DECAY}),
@@ -182,6 +247,22 @@ TORCH_CASES: dict[str, tuple[BaseOptimizerConfig, type[optim.Optimizer], dict[st
         AdagradConfig(lr=0.1, lr_decay=0.1, initial=0.2, **DECAY), optim.Adagrad,
         {"lr_decay": 0.1, "initial_accumulator_value": 0.2, **DECAY},
     ),
+    "sgd, groups": (
+        SGDConfig(momentum=0.8, **DECAY, groups=(VECTORS,)), optim.SGD,
+        {"momentum": 0.8, **DECAY, "vectors": {"lr": 0.03, "weight_decay": 0.2}},
+    ),
+    "adamw, groups": (
+        AdamWConfig(**SMALL, groups=(VECTORS,)), optim.AdamW,
+        {"weight_decay": 0.01, **ADAM, "vectors": {"lr": 0.03, "weight_decay": 0.2}},
+    ),
+    "adamw, matrices": (
+        AdamWConfig(**SMALL, **DECAY, weight_decay_on="matrices"), optim.AdamW,
+        {**DECAY, **ADAM, "vectors": {"weight_decay": 0.0}},
+    ),
+    "rmsprop, matrices": (
+        RMSpropConfig(lr=0.01, rho=0.8, **DECAY, weight_decay_on="matrices"), optim.RMSprop,
+        {"alpha": 0.8, **DECAY, "vectors": {"weight_decay": 0.0}},
+    ),
     "adagrad, plain": (AdagradConfig(epsilon=1e-3), optim.Adagrad, {"eps": 1e-3}),
 }  # fmt: skip
 PAPER_CASES: dict[str, BaseOptimizerConfig] = {
@@ -189,6 +270,12 @@ PAPER_CASES: dict[str, BaseOptimizerConfig] = {
     "lars, matrices": LARSConfig(lr=2.0, exclude_vectors=True, weight_decay=0.1),
     "lars, without decay": LARSConfig(momentum=0.5, trust=0.02, epsilon=0.1),
     "lamb": LAMBConfig(lr=0.01),
+    "muon": MuonConfig(lr=0.01),
+    "muon, other": MuonConfig(momentum=0.8, adamw="conv*", epsilon=1e-4, weight_decay=0.1, **BETAS),
+    "lion": LionConfig(lr=0.01),
+    "lion, other": LionConfig(weight_decay=0.1, beta1=0.8, beta2=0.95),
+    "schedule_free": ScheduleFreeConfig(lr=0.01, weight_decay=0.1),
+    "schedule_free, sgd": ScheduleFreeConfig(lr=0.1, momentum=0.8, beta2=0.0, epsilon=1e-4),
     "lamb, all": LAMBConfig(epsilon=1e-3, weight_decay=0.2, exclude_vectors=False, **BETAS),
 }
 OPTIMIZERS = {name: of_torch(rule, kind, **options) for name, (rule, kind, options) in TORCH_CASES.items()}

@@ -23,7 +23,7 @@ def loaded(fake):
 
 def said(fake):
     jobs, table = loaded(fake)
-    return str(headline(table, time_base_of(jobs), compare_all(table, jobs))).replace(UNBROKEN, " ")
+    return str(headline(table, time_base_of(jobs), compare_all(table, jobs), jobs)).replace(UNBROKEN, " ")
 
 
 def columns(fake):
@@ -41,18 +41,17 @@ def graded(fake, means, worst, best):
 
 def test_simulated_seconds_are_virtual_wherever_they_are_shown(fake, report):
     fake.gossip("a"), fake.gossip("b")
-    page = report(fake)
-    text = check(page).text
+    page = check(report(fake))
     for words in (
         "the ranks of every run took turns in one process",
         "Virtual time by phase",
         "virtual time (s)",
     ):
-        assert words in text
+        assert words in page.text
     assert "samples per virtual second" in said(fake)
     assert {"virtual time", "samples/virtual s"} < set(columns(fake))
     assert not {"training time", "samples/s"} & set(columns(fake))
-    assert '"title":"virtual time (s)"' in page.read_text()  # of the tooltip
+    assert '"title":"virtual time (s)"' in page.figures
 
 
 def test_virtual_and_measured_seconds_are_not_compared(fake, report):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from nnlo_lib.report.statistics.comparison_text import difference_text
 from nnlo_lib.report.statistics.run_comparison import (
     ComparedMetric,
     best_run,
@@ -14,6 +15,7 @@ from nnlo_lib.report.statistics.run_comparison import (
     quality_metrics,
     ranking_metric,
 )
+from nnlo_lib.report.statistics.significance import PairedTest, without_verdict
 
 ACCURACY = ComparedMetric("accuracy", True)
 
@@ -68,13 +70,36 @@ def test_a_lost_seed_creates_no_verdict():
 
 
 def test_equal_accuracies_with_other_losses_are_different_seeds():
-    """Two seeds with the accuracies 1, 1 and 0.8, 0.8 of 30 samples are two observations, not one."""
-    table = summary({"a": [1.0, 1.0], "b": [0.8, 0.8]}, samples=30, loss=[0.1, 0.2, 0.3, 0.4])
+    """Three seeds with the accuracies 1 and 0.8 of 30 samples are three observations, not one."""
+    table = summary({"a": [1.0] * 3, "b": [0.8] * 3}, samples=30, loss=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     [found] = compare(table, samples={"a": np.ones(30), "b": np.r_[np.zeros(6), np.ones(24)]})
-    assert (found.method, found.test.pairs) == ("seeds", 2)
+    assert (found.method, found.test.pairs) == ("seeds", 3)
     # 0.2 with the variation of the rounding alone.
-    error = math.sqrt(2 / 12) / 30 / math.sqrt(2)
-    assert found.test.p_value == pytest.approx(2 * stats.t.sf(0.2 / error, 1))
+    error = math.sqrt(2 / 12) / 30 / math.sqrt(3)
+    assert found.test.p_value == pytest.approx(2 * stats.t.sf(0.2 / error, 2))
+
+
+def test_two_seeds_have_their_differences_and_no_test():
+    """A t-test of +0.3 and +15.7 points would give an interval of [-90, 106] points."""
+    [found] = compare(summary({"a": [0.903, 0.957], "b": [0.9, 0.8]}, loss=[0.1, 0.2, 0.3, 0.4]))
+    assert (found.test.pairs, found.better, found.more_seeds) == (2, None, None)
+    assert found.differences == pytest.approx((0.003, 0.157))
+    assert found.test.difference == pytest.approx(0.08)
+    assert all(map(math.isnan, (found.test.low, found.test.high, found.test.p_value, found.p_holm)))
+    assert found.untested == "a test needs 3 seeds"
+
+
+@pytest.mark.parametrize(
+    ("metric", "bound"), [("accuracy", 1), ("val_top5_accuracy", 1), ("roc_auc", 1), ("loss", math.inf)]
+)
+def test_an_interval_is_within_what_is_possible(metric, bound):
+    ratio = ComparedMetric("seconds", False, is_ratio=True)
+    assert (ComparedMetric(metric, None).bound, ratio.bound) == (bound, math.inf)
+    wide = PairedTest(0.5, -0.4, 1.4, 0.3, 3, 0.6)
+    assert wide.within(bound)[:3] == (0.5, -0.4, min(1.4, bound))
+    assert "1.4" in difference_text(ComparedMetric("loss", False), wide)
+    assert difference_text(ACCURACY, wide, -1).startswith("−50 [−100, 40]")
+    assert difference_text(ACCURACY, without_verdict(0.5, 2)).startswith("+50\u00a0")
 
 
 def test_seeds_without_effect_are_one_seed():

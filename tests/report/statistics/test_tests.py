@@ -19,19 +19,19 @@ from nnlo_lib.report.statistics.significance import (
 
 def test_equal_steps_of_an_accuracy_have_a_variation():
     # The rounding of two accuracies has the standard deviation 0.01 sqrt(2/12).
-    found = paired_test([0.02, 0.02], step=0.01)
-    assert found.p_value == pytest.approx(2 * stats.t.sf(0.02 / (0.01 * math.sqrt(2 / 12 / 2)), 1))
-    assert found.p_value > 0.05
-    assert math.isnan(paired_test([0.02, 0.02]).p_value)
+    found = paired_test([0.02] * 3, step=0.01)
+    assert found.p_value == pytest.approx(2 * stats.t.sf(0.02 / (0.01 * math.sqrt(2 / 12 / 3)), 2))
+    assert math.isnan(paired_test([0.02] * 3).p_value)
 
 
 def test_no_difference_at_all():
     assert paired_test([0.0, 0.0, 0.0]) == PairedTest(0.0, 0.0, 0.0, 1.0, 3, 0.0)
 
 
-def test_one_pair_has_no_interval():
-    found = paired_test([0.5])
-    assert (found.difference, found.pairs) == (0.5, 1)
+@pytest.mark.parametrize("differences", [[0.5], [0.4, 0.6]])
+def test_fewer_than_three_pairs_have_no_interval(differences):
+    found = paired_test(differences)
+    assert (found.difference, found.pairs) == (0.5, len(differences))
     assert math.isnan(found.p_value)
     assert math.isnan(found.low)
 
@@ -82,7 +82,8 @@ def test_equal_models_do_not_differ_and_a_value_that_is_not_finite_prevents_the_
 
 def test_more_seeds():
     # R: power.t.test(power = .8, delta = 1, sd = 1, type = "paired") needs 9.94 pairs.
-    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 3, 1.0), 1) == 7
-    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 3, 1.0), 6) > 7
-    assert more_seeds(PairedTest(0.001, -1, 3, 0.2, 3, 1.0), 1) is None
-    assert more_seeds(PairedTest(0.0, -1, 3, 0.2, 3, 1.0), 1) is None
+    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 4, 1.0), 1) == 6
+    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 4, 1.0), 6) > 6
+    assert more_seeds(PairedTest(0.001, -1, 3, 0.2, 4, 1.0), 1) is None
+    assert more_seeds(PairedTest(0.0, -1, 3, 0.2, 4, 1.0), 1) is None
+    assert more_seeds(PairedTest(1.0, -1, 3, 0.2, 3, 1.0), 1) is None

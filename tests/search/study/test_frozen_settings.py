@@ -59,6 +59,8 @@ def test_every_changed_setting_is_named(changes: dict[str, Any], words: str, fol
             freeze_or_verify_settings(folder, experiment(changes))
         assert words.rstrip("; ") in str(refused.value)
         assert f"delete {folder}" in str(refused.value)
+        # The old trials can count in another space only.
+        assert ("`search.known: " in str(refused.value)) == (words.startswith("search.space"))
     freeze_or_verify_settings(folder, experiment({}))
 
 
