@@ -17,9 +17,9 @@ CODES_PER_GROUP = 8  # codes that fill whole bytes
 class Compressor(ABC):
     """Encode a contiguous vector v (P,) of float32 or float64 in fewer bytes; C(v) is the decoded vector.
 
-    C(0) = 0, and every C contracts: E|C(v) - v|^2 <= (1 - delta) |v|^2 with a delta > 0, as required by error
-    feedback (Karimireddy et al. 2019, assumption A) and CHOCO-SGD; random compressors are therefore not
-    scaled up to be unbiased. One instance serves one vector of one rank, step after step.
+    C(0) = 0, and every C contracts: E|C(v) - v|^2 <= (1 - delta) |v|^2 with a delta > 0. Error feedback (Karimireddy
+    et al. 2019, assumption A) and CHOCO-SGD require it. Random compressors are therefore not scaled up to be
+    unbiased. One instance serves one vector of one rank, step after step.
     """
 
     lossless = False  # whether C(v) = v always
