@@ -17,7 +17,7 @@ from nnlo_lib.report.sections.resources import _without_breaks
 def test_the_page_holds_the_experiment_file_and_is_the_same_bytes_again(fake, report):
     page = report(fake.quickstart())
     first, found = page.read_bytes(), check(page)
-    for said in ("Most often confused", "0123456789ab", "2.13.0+cpu", fake.file.read_text()):
+    for said in ("misclassified, most often", "0123456789ab", "2.13.0+cpu", fake.file.read_text()):
         assert said in found.text
     assert f"nnlo all {fake.file}" in found.text
     assert report(fake).read_bytes() == first

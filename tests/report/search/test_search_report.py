@@ -250,7 +250,7 @@ def test_only_fold_tasks_that_had_cores_could_run(search, cores, second, share, 
     fold_task(made, 0, 0.0, 10.0), fold_task(made, 1, second, second + 10.0)
     if cores:
         summarize(attempt(made, 0, "laptop"), "laptop", cores)
-    assert f"used {share} of {slots} × wall time" in cost(made)
+    assert f"Utilization of the workers: {share} of {slots} × wall time" in cost(made)
 
 
 def test_the_time_of_interrupted_attempts_was_available(search):
@@ -259,7 +259,7 @@ def test_the_time_of_interrupted_attempts_was_available(search):
     fold_task(made, 0, 100.0, 106.0)
     result = read_result(made.folder, FoldTask(0, 0, 9))
     replace(result, interrupted=4.0, earlier=((0.0, 4.0),)).write(made.folder)
-    assert "in 10.0 s. Fold tasks used 100.0% of 1 × wall time" in cost(made)
+    assert "Utilization of the workers: 100.0% of 1 × wall time" in cost(made)
 
 
 def allocation(made, **row):
@@ -344,7 +344,7 @@ def test_the_command_writes_the_page_of_a_search_alone_and_beside_runs(search, f
         done = nnlo("task", "report", "--output", str(page), "--search", made, *given)
         assert (done.returncode or 0, done.stderr) == (0, "")
         assert "Hyperparameter search" in check(page).text
-    assert "Most often confused" in check(both).text
+    assert "misclassified, most often" in check(both).text
     assert nnlo("task", "report", "--output", str(fake.root / "x.html")).returncode == 2
 
 

@@ -44,9 +44,12 @@ def repeated(fake, run, hour, **values):
     for seed in (1, 2, 3):
         times = dict.fromkeys(("started", "finished"), f"2026-01-02T{hour:02d}:0{seed}:00+00:00")
         speed = 1000.0 * (1 + hour / 100 + seed / 10_000)
-        fake.change(fake.job(run, seed), samples_per_second=speed, **times | values)
+        # The headline names speeds only of runs that are distributed otherwise and train for 10 s.
+        own = {"training_seconds": 60.0, "config": CONFIG | {"algorithm": {"name": run}}}
+        fake.change(fake.job(run, seed), samples_per_second=speed, **own | times | values)
 
 
+CONFIG = {"parallel": {"ranks": 2, "transport": "mpi"}, "metrics": []}
 HOST = {"cores": 8, "cores_available": 8, "ranks": 2, "threads": 2, "memory_bytes": 1, "gpus": []}
 CPUS = [{"hardware": {"node0": HOST | {"cpu": name}}} for name in ("Xeon", "Epyc")]
 OTHER_TIME, OTHER_CPU = "measured at different times", "measured on different processors"
