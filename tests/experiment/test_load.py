@@ -48,7 +48,7 @@ ONE_MISTAKE = {
     ),
     "key of another optimizer": (
         "train:\n  optimizer: {name: adadelta,\n    beta1: 0.9}",
-        "3: train.optimizer.beta1: unknown key 'beta1'; known: epsilon, lr, name, rho, weight_decay",
+        "3: train.optimizer.beta1: unknown key 'beta1'; known: epsilon, groups, lr, name, rho, weight_decay, weight_decay_on",
     ),
     "key that YAML takes for true": ("on: 3", "1: on: unknown key 'on'; known: algorithm"),
     "unknown name": ("algorithm:\n  name: allredcue", "2: algorithm.name: unknown name 'allredcue'; did you mean 'allreduce'?"),
@@ -209,7 +209,7 @@ def test_mistakes_of_runs_point_to_their_overrides_or_to_the_base(write):
     assert [line.partition(" (")[0] for line in mistakes(write(OVERRIDES))] == [
         "mine.yaml:2: runs.served.parallel.ranks: downpour requires at least 2 ranks",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
-        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: amsgrad, beta1, beta2, epsilon, epsilon_inside_root, lr, name, weight_decay",
+        "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: amsgrad, beta1, beta2, epsilon, epsilon_inside_root, groups, lr, name, weight_decay, weight_decay_on",
         "mine.yaml:12: runs.odd.seeds: unknown key 'seeds'; known: algorithm, checkpoint, compression, data, loss, loss_weights, metrics, model, observe, "
         "parallel, problem, resources, topology, train",
     ]  # fmt: skip

@@ -37,6 +37,7 @@ from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
 MAX_PAIRS = 5  # pairs of classes
 MAX_SHOWN_OUTPUTS = 4  # figures of predicted against true values, one for each output of a model
 MAX_FIGURE_VALUES, MAX_VALUE_ROWS = 2000, 20  # points of such a figure, and rows of each run in its table
+MIN_BIN = 10  # samples of a bin that the line of one training task passes
 Arrays = dict[str, NDArray[Any]]  # of predictions.npz
 Saved = dict[int, list[Arrays]]  # of the training tasks of each run, by its number
 
@@ -168,7 +169,9 @@ def _reliability_figure(found: Saved, names: Sequence[str]) -> Figure | None:
         for job, saved in enumerate([together, *group], -1):
             bins = reliability(saved["outputs"], saved["targets"])
             columns = dict(zip(("x", "y", "samples"), bins, strict=True))
-            tables.append(pd.DataFrame({"run": run, "job": job, **columns}))
+            # A line through bins of a few samples would show their noise.
+            table = pd.DataFrame({"run": run, "job": job, **columns})
+            tables.append(table[(table["samples"] >= MIN_BIN) | (table["job"] < 0)])
             # The tasks share the samples of a test split: the table counts those of one task.
             rows.extend(
                 [names[run], percent(float(x)), percent(float(y)), f"{count / len(group):,.4g}"]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from helpers.synthetic_runs import change_json
 
+from nnlo_lib.report.sections import predictions
 from nnlo_lib.report.sections.predictions import confusion_matrices, prediction_figures
 from nnlo_lib.report.tables import load_jobs
 
@@ -21,8 +22,9 @@ def points(figure, job=-1):
     return [row[:3] for row in rows if row[3] == job]
 
 
-def test_curves_of_each_seed_and_of_all(fake):
+def test_curves_of_each_seed_and_of_all(fake, monkeypatch):
     """The sample of class 1 with the score 0.4 is below one of class 0 with 0.45: half of the pairs are right."""
+    monkeypatch.setattr(predictions, "MIN_BIN", 1)
     for seed in (1, 2):
         folder = fake.job("first", seed, classes=2)
         change_json(folder / "evaluation.json", classes=["no", "yes"])
