@@ -116,7 +116,13 @@ class TrainingState:
         )
 
     def add_sums(self, sums: Tensor) -> None:
-        """Add the sums of a mini-batch (see Problem)."""
+        """Add the sums of a mini-batch (see Problem). Raises UserError if an own problem returns another number of them."""
+        if sums.shape != self.metric_sums.shape:
+            problem = self._context.task.run.problem.name
+            raise UserError(
+                f"problem {problem}: compute_loss returned sums of shape {tuple(sums.shape)} instead of ({len(self.metric_sums)},): "
+                "the number of samples, then the sum of the loss and of each metric in `names`"
+            )
         self.metric_sums += sums.to(self.metric_sums.device)
         decay, before = self.loss_decay, self.loss_average
         # A batch without samples has no loss.

@@ -132,6 +132,7 @@ PROBLEMS = [
     Example("GAN with a classifier", "problem: gan\nmodel: {name: simplecnn}", "model.name: "),
     Example("problem without measure", "problem: {name: 'p.py:Mine'}", "p.py:Mine does not define compute_loss, measure", {}, {"p.py": "from nnlo_lib import Problem\n\nclass Mine(Problem):\n    names = ('loss',)\n"}),
     Example("problem that fails", "problem: {name: 'p.py:Mine'}", "problem.name: p.py:6 in compute_loss: ZeroDivisionError: division by zero", {}, {"p.py": "from nnlo_lib import Problem\n\nclass Mine(Problem):\n    names = ('loss',)\n    def compute_loss(self, module, inputs, targets, step):\n        return 1 / 0\n    def measure(self, module, inputs, targets):\n        pass\n"}),
+    Example("problem that returns a tensor", "problem: {name: 'p.py:Mine'}", "Mine.compute_loss returned a Tensor; return BatchLoss(loss, sums)", {}, {"p.py": "from nnlo_lib import Problem\n\nclass Mine(Problem):\n    names = ('loss',)\n    def compute_loss(self, module, inputs, targets, step):\n        return module(*inputs).mean()\n    def measure(self, module, inputs, targets):\n        pass\n"}),
 ]  # fmt: skip
 DATA = [
     Example("table as the data set", "data: people.csv", "x.yaml:1: data.dataset: people.csv is a table; write `data: {dataset: people, source: people.csv, reader: {name: table, label: COLUMN}}`"),

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.compression import BaseCompressionConfig
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
 
@@ -106,6 +107,11 @@ class ErrorFeedback:
             return self.compressor.encode(vector, 0, self._rank)
         self.residual = self.residual.add_(vector) if self.residual.numel() else vector.clone()
         payload = self.compressor.encode(self.residual, self._step, self._rank)
+        if payload.nbytes != self.compressor.size(vector):
+            raise UserError(
+                f"{type(self.compressor).__name__}.encode returned {payload.nbytes} bytes, but size() is "
+                f"{self.compressor.size(vector)} for a vector of {len(vector)}; receivers expect size() bytes"
+            )
         # The residual refers to the vector that receivers decode, including the rounding of the payload.
         sent = torch.empty_like(vector)
         self.compressor.decode(payload, sent)

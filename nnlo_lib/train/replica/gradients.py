@@ -130,6 +130,11 @@ class LocalGradients:
         inputs, labels = self._tensors(tuple(array[part] for array in batch.inputs), batch.labels[part])
         with self._precision.autocast_context():
             loss = self._problem.compute_loss(self._replica.network, inputs, labels, step)
+        if not isinstance(loss, tuple):
+            raise UserError(
+                f"{type(self._problem).__name__}.compute_loss returned a {type(loss).__name__}; return BatchLoss(loss, sums), where "
+                "`sums` is a function without arguments"
+            )
         return loss, SampleTensors(inputs, labels, batch.ids[part])
 
     def _checked(self, loss: Tensor, samples: SampleTensors, where: str, step: int) -> float:

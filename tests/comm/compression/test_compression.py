@@ -20,6 +20,7 @@ from nnlo_lib.comm.compression.base import (
 )
 from nnlo_lib.comm.compression.quantization import QSGD
 from nnlo_lib.config.compression import CompressionConfig
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
 
 SEED, STEPS = 7, 3
@@ -274,6 +275,14 @@ def test_what_was_sent_and_the_residual_are_what_came_in(kind, dtype):
     np.testing.assert_allclose(
         received + residual, came_in, atol=scale * (1e-4 if dtype == "float32" else 1e-12)
     )
+
+
+def test_a_payload_of_another_size_is_refused(monkeypatch):
+    """Receivers cut messages by size(), and the bytes sent are counted by it."""
+    feedback = ErrorFeedback(make(LOSSY[0]), 0)
+    monkeypatch.setattr(type(feedback.compressor), "size", lambda self, vector: 3)
+    with pytest.raises(UserError, match=r"encode returned \d+ bytes, but size\(\) is 3 for a vector of 100"):
+        feedback.encode(torch.ones(100))
 
 
 @pytest.mark.parametrize("kind", LOSSY)
