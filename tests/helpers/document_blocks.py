@@ -67,8 +67,11 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def shape(output: str) -> list[str]:
-    """Return the nonempty lines of an output with numbers, units of time and keys of stores replaced, and spaces collapsed."""
-    plain = DURATION.sub("0 s", NUMBER.sub("0", STORE_KEY.sub(r"\1-0", output)))
+    """Return the nonempty lines of an output with numbers, units of time and keys of stores replaced, and spaces collapsed.
+
+    The star of a value that is better than all others is left out, because it depends on the numbers.
+    """
+    plain = DURATION.sub("0 s", NUMBER.sub("0", STORE_KEY.sub(r"\1-0", output))).replace(" *", "")
     lines = (re.sub(r"\s+", " ", line).strip() for line in plain.splitlines())
     return [line for line in lines if line]
 
