@@ -68,14 +68,14 @@ def _class(found: ast.ClassDef, lines: list[str], is_extended: bool) -> Iterator
     for paragraph in text.split("\n\n"):
         is_formula = paragraph.startswith("    ")
         yield f"```text\n{cleandoc(paragraph)}\n```\n" if is_formula else f"{paragraph}\n"
-    told = dict(re.findall(r"^    (\w+): ((?:.|\n {5,})+)", attributes, re.MULTILINE))
+    described = dict(re.findall(r"^    (\w+): ((?:.|\n {5,})+)", attributes, re.MULTILINE))
     for node in found.body:
         match node:
             case ast.FunctionDef(key):
                 words = _method(node)
             case ast.AnnAssign(target=ast.Name(key)) | ast.Assign(targets=[ast.Name(key)]):
                 field = ast.unparse(node).partition(" = field")[0]
-                words = f"`{field}`: {told.get(key) or _comment(lines, node.lineno - 1)}"
+                words = f"`{field}`: {described.get(key) or _comment(lines, node.lineno - 1)}"
             case _:
                 continue
         is_shown = key in MEMBERS[found.name].split() if found.name in MEMBERS else key[0] != "_"
