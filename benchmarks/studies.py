@@ -1,0 +1,177 @@
+"""Which way of distributing: `python benchmarks/studies.py links | different | unreliable --source FOLDER [--quick]`.
+
+A study is a file of benchmarks/studies: ways to distribute a training, machines, and an experiment. The learning rate of each way is
+searched by `nnlo search` with the same number of trials, on the first machine. Then `nnlo all` trains each way on each machine,
+with all seeds, on simulated ranks: seconds are virtual. Both continue if they are interrupted; experiments and results lie in results/.
+FOLDER has the four files of MNIST. The table is written to docs/images/studies/NAME.csv, from which --draw draws the figure again.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import pandas as pd
+import yaml
+
+plt.rcParams["svg.hashsalt"] = "nnlo"  # otherwise, equal figures differ in the names of their parts
+REPOSITORY = Path(__file__).resolve().parents[1]
+STUDIES = REPOSITORY / "benchmarks/studies"
+TABLES = REPOSITORY / "docs/images/studies"
+COLUMNS = ["epoch", "samples", "seconds", "bytes", "val_accuracy"]
+QUICK = {"data": {"dataset": "digits", "validation": 0.2}, "train": {"epochs": 2, "steps_per_epoch": 10}, "parallel": {"ranks": 4}}
+Settings = dict[str, Any]
+
+
+class Study:
+    """One file of benchmarks/studies; with `quick`, a small one on the embedded digits."""
+
+    def __init__(self, name: str, source: Path | None, quick: bool) -> None:
+        self.name = name
+        content = yaml.safe_load((STUDIES / f"{name}.yaml").read_text())
+        self.tune, self.ways, self.machines = content["tune"], content["ways"], content["machines"]
+        self.target: float | None = content.get("target")
+        self.experiment: Settings = content["experiment"]
+        if source:
+            self.experiment["data"]["source"] = str(source.resolve())
+        if quick:
+            self.experiment = merged(self.experiment, QUICK) | {"seeds": [1, 2]}
+            self.tune = {"trials": 2, "factor": 2, "experiment": {}}
+            self.ways, self.machines = dict([*self.ways.items()][:2]), dict([*self.machines.items()][-1:])
+
+    def run(self) -> pd.DataFrame:
+        """Tune, train, and return the rows of all histories with way, machine, seed, learning rate and test accuracy."""
+        rates = {way: self._tuned(way) for way in self.ways}
+        tuned = {way: merged(self.ways[way], _rate(rate)) for way, rate in rates.items()}
+        runs = {
+            _slug(way, machine): merged(tuned[way], self.machines[machine])
+            for way in self.ways
+            for machine in self.machines
+        }
+        _nnlo("all", self._write(self.experiment | {"name": self.name, "runs": runs}))
+        return pd.concat(self._histories(rates), ignore_index=True)
+
+    def _tuned(self, way: str) -> float:
+        """Return the best learning rate of a search on the first machine."""
+        settings = merged(self.experiment, next(iter(self.machines.values())), self.ways[way], self.tune["experiment"])
+        rate, factor = settings["train"]["optimizer"]["lr"], self.tune["factor"]
+        search = {
+            "space": {"train.optimizer.lr": {"log_uniform": [rate / factor, rate * factor]}},
+            "trials": self.tune["trials"],
+            "method": {"name": "auto", "initial": 4},
+            "order": "fixed",
+            "parallel": 2,
+            "objective": {"metric": "val_accuracy"},
+        }
+        name = f"{self.name}-tune-{_slug(way)}"
+        _nnlo("search", self._write(settings | {"name": name, "search": search}))
+        best = yaml.safe_load(Path(f"results/{name}/search/best.yaml").read_text())
+        return float(best["train"]["optimizer"]["lr"])
+
+    def _histories(self, rates: dict[str, float]) -> Iterator[pd.DataFrame]:
+        for way in self.ways:
+            for machine in self.machines:
+                for folder in sorted(Path(f"results/{self.name}/{_slug(way, machine)}").glob("seed-*")):
+                    test = json.loads((folder / "evaluation.json").read_text())["accuracy"]
+                    yield pd.read_csv(folder / "history.csv")[COLUMNS].assign(
+                        way=way, machine=machine, seed=folder.name.removeprefix("seed-"), lr=rates[way], test_accuracy=test
+                    )
+
+    def _write(self, experiment: Settings) -> Path:
+        file = Path(f"{experiment['name']}.yaml")
+        file.write_text(yaml.safe_dump(experiment, sort_keys=False))
+        return file
+
+
+def merged(*settings: Settings) -> Settings:
+    """Return the settings together; a later one overrides, and a section with a new `name` replaces the earlier section."""
+    result: Settings = {}
+    for each in settings:
+        for key, value in each.items():
+            known = result.get(key)
+            both = isinstance(known, dict) and isinstance(value, dict)
+            result[key] = merged(known, value) if both and known.get("name") == value.get("name", known.get("name")) else value
+    return result
+
+
+def _rate(rate: float) -> Settings:
+    return {"train": {"optimizer": {"lr": rate}}}
+
+
+def _slug(*words: str) -> str:
+    text = "-".join(words).lower()
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in text).split())
+
+
+def _nnlo(command: str, file: Path) -> None:
+    subprocess.run([Path(sys.executable).with_name("nnlo"), command, str(file)], check=True)
+
+
+def summary(rows: pd.DataFrame, target: float | None) -> pd.DataFrame:
+    """Return one row per way, machine and seed: end of the training, and seconds and MB until validation reached the target."""
+    found = []
+    for key, run in rows.groupby(["way", "machine", "seed"], sort=False):
+        last = run.iloc[-1]
+        reached = run[run["val_accuracy"] >= (target or 2)]
+        first = reached.iloc[0] if len(reached) else None
+        found.append({
+            "way": key[0], "machine": key[1], "lr": last["lr"], "test": last["test_accuracy"], "validation": last["val_accuracy"],
+            "speed": last["samples"] / last["seconds"], "MB": last["bytes"] / 1e6, "seconds": last["seconds"],
+            "to": None if first is None else first["seconds"], "to_MB": None if first is None else first["bytes"] / 1e6,
+        })  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def print_table(rows: pd.DataFrame, target: float | None) -> None:
+    """Print the means of the seeds, with their range."""
+    print("| way | machine | lr | test accuracy | samples/s | seconds | MB | seconds to target | MB to target |")
+    print("| --- | --- |" + " ---: |" * 7)
+    for (way, machine), seeds in summary(rows, target).groupby(["way", "machine"], sort=False):
+        to = "-" if seeds["to"].isna().any() else _cell(seeds["to"])
+        sent = "-" if seeds["to"].isna().any() else f"{seeds['to_MB'].mean():,.0f}"
+        print(
+            f"| {way} | {machine} | {seeds['lr'].iloc[0]:.2g} | {_cell(100 * seeds['test'])} | {seeds['speed'].mean():,.0f} "
+            f"| {_cell(seeds['seconds'])} | {seeds['MB'].mean():,.0f} | {to} | {sent} |"
+        )
+
+
+def _cell(values: "pd.Series[float]") -> str:
+    digits = 1 if values.max() >= 10 else 2
+    return f"{values.mean():.{digits}f} ({values.min():.{digits}f} to {values.max():.{digits}f})"
+
+
+def main() -> None:
+    """Run a study, or draw it from its table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", nargs="?", choices=sorted(file.stem for file in STUDIES.glob("*.yaml")))
+    parser.add_argument("--source", type=Path, help="folder of the four files of MNIST")
+    parser.add_argument("--draw", action="store_true", help="only print and draw the table in docs/images/studies")
+    parser.add_argument("--quick", action="store_true", help="each study on the embedded digits, in a temporary folder")
+    options = parser.parse_args()
+    if options.quick:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            for file in sorted(STUDIES.glob("*.yaml")):
+                study = Study(file.stem, None, quick=True)
+                print_table(study.run(), study.target)
+        return
+    if not options.study:
+        parser.error("missing argument; pass the name of a study")
+    study = Study(options.study, options.source, quick=False)
+    table = TABLES / f"{study.name}.csv"
+    if not options.draw:
+        table.parent.mkdir(exist_ok=True)
+        study.run().to_csv(table, index=False, float_format="%.6g")
+    print_table(pd.read_csv(table), study.target)
+
+
+if __name__ == "__main__":
+    main()
