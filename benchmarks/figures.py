@@ -102,7 +102,7 @@ def draw_bytes(file: Path, target: Path) -> None:
     )
     panel.xaxis.set_major_formatter("{x:g}")
     panel.legend(loc="lower right")
-    _save(figure, target / "bytes.svg")
+    save(figure, target / "bytes.svg")
 
 
 def dinno_mnist(folder: Path, target: Path) -> None:
@@ -120,7 +120,7 @@ def dinno_mnist(folder: Path, target: Path) -> None:
         panel.set(title=graph, xlabel="round", ylim=(0, 1))
     panels[0].set_ylabel("top-1 accuracy: mean, worst and best node")
     panels[0].legend()
-    _save(figure, target / "dinno-mnist.svg")
+    save(figure, target / "dinno-mnist.svg")
     print(
         "| run | 100 | 400 | 1,000 | 2,000 (worst, best node) | rounds to 90 / 95 / 97 % |\n|" + " --- |" * 6
     )
@@ -150,7 +150,7 @@ def stragglers(folder: Path, target: Path) -> None:
     panel.axhline(0.95, color="grey", lw=0.5)
     panel.set(xlabel="virtual seconds", ylabel="validation accuracy", ylim=(0.6, 1), xscale="log")
     panel.legend()
-    _save(figure, target / "stragglers.svg")
+    save(figure, target / "stragglers.svg")
 
 
 def lidar_dinno(folder: Path, target: Path) -> None:
@@ -187,10 +187,11 @@ def lidar_dinno(folder: Path, target: Path) -> None:
         picture = figure.add_subplot(maps[place])
         picture.imshow(pixels.astype(float), cmap="gray_r", vmin=0, vmax=255)
         picture.set(title=name or "plan", xticks=(), yticks=())
-    _save(figure, target / "lidar-dinno.svg")
+    save(figure, target / "lidar-dinno.svg")
 
 
-def _save(figure: plt.Figure, path: Path) -> None:
+def save(figure: plt.Figure, path: Path) -> None:
+    """Write a figure as SVG."""
     figure.tight_layout()
     # Without the date, equal results give equal files.
     figure.savefig(path, metadata={"Date": None})

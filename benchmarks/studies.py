@@ -16,19 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import yaml
+from figures import record, save
 
-plt.rcParams["svg.hashsalt"] = "nnlo"  # otherwise, equal figures differ in the names of their parts
 REPOSITORY = Path(__file__).resolve().parents[1]
 STUDIES = REPOSITORY / "benchmarks/studies"
-TABLES = REPOSITORY / "docs/images/studies"
+IMAGES = REPOSITORY / "docs/images/studies"
 COLUMNS = ["epoch", "samples", "seconds", "bytes", "val_accuracy"]
-QUICK = {"data": {"dataset": "digits", "validation": 0.2}, "train": {"epochs": 2, "steps_per_epoch": 10}, "parallel": {"ranks": 4}}
+QUICK = {
+    "data": {"dataset": "digits", "validation": 0.2},
+    "train": {"epochs": 2, "steps_per_epoch": 10},
+    "parallel": {"ranks": 4},
+}
 Settings = dict[str, Any]
 
 
@@ -48,6 +49,12 @@ class Study:
             self.tune = {"trials": 2, "factor": 2, "experiment": {}}
             self.ways, self.machines = dict([*self.ways.items()][:2]), dict([*self.machines.items()][-1:])
 
+    @property
+    def ideal_speed(self) -> float:
+        """Samples per second of all ranks if none waits."""
+        parallel = self.experiment["parallel"]
+        return float(parallel["ranks"] / parallel["simulation"]["sample_seconds"])
+
     def run(self) -> pd.DataFrame:
         """Tune, train, and return the rows of all histories with way, machine, seed, learning rate and test accuracy."""
         rates = {way: self._tuned(way) for way in self.ways}
@@ -62,7 +69,9 @@ class Study:
 
     def _tuned(self, way: str) -> float:
         """Return the best learning rate of a search on the first machine."""
-        settings = merged(self.experiment, next(iter(self.machines.values())), self.ways[way], self.tune["experiment"])
+        settings = merged(
+            self.experiment, next(iter(self.machines.values())), self.ways[way], self.tune["experiment"]
+        )
         rate, factor = settings["train"]["optimizer"]["lr"], self.tune["factor"]
         search = {
             "space": {"train.optimizer.lr": {"log_uniform": [rate / factor, rate * factor]}},
@@ -83,7 +92,11 @@ class Study:
                 for folder in sorted(Path(f"results/{self.name}/{_slug(way, machine)}").glob("seed-*")):
                     test = json.loads((folder / "evaluation.json").read_text())["accuracy"]
                     yield pd.read_csv(folder / "history.csv")[COLUMNS].assign(
-                        way=way, machine=machine, seed=folder.name.removeprefix("seed-"), lr=rates[way], test_accuracy=test
+                        way=way,
+                        machine=machine,
+                        seed=folder.name.removeprefix("seed-"),
+                        lr=rates[way],
+                        test_accuracy=test,
                     )
 
     def _write(self, experiment: Settings) -> Path:
@@ -99,7 +112,11 @@ def merged(*settings: Settings) -> Settings:
         for key, value in each.items():
             known = result.get(key)
             both = isinstance(known, dict) and isinstance(value, dict)
-            result[key] = merged(known, value) if both and known.get("name") == value.get("name", known.get("name")) else value
+            result[key] = (
+                merged(known, value)
+                if both and known.get("name") == value.get("name", known.get("name"))
+                else value
+            )
     return result
 
 
@@ -133,7 +150,9 @@ def summary(rows: pd.DataFrame, target: float | None) -> pd.DataFrame:
 
 def print_table(rows: pd.DataFrame, target: float | None) -> None:
     """Print the means of the seeds, with their range."""
-    print("| way | machine | lr | test accuracy | samples/s | seconds | MB | seconds to target | MB to target |")
+    print(
+        "| way | machine | lr | test accuracy | samples/s | seconds | MB | seconds to target | MB to target |"
+    )
     print("| --- | --- |" + " ---: |" * 7)
     for (way, machine), seeds in summary(rows, target).groupby(["way", "machine"], sort=False):
         to = "-" if seeds["to"].isna().any() else _cell(seeds["to"])
@@ -149,13 +168,57 @@ def _cell(values: "pd.Series[float]") -> str:
     return f"{values.mean():.{digits}f} ({values.min():.{digits}f} to {values.max():.{digits}f})"
 
 
+def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
+    """Draw the figure of a study: means of the seeds with their range."""
+    figure, panel = plt.subplots(figsize=(8.5, 4))
+    rows = rows.assign(val_accuracy=100 * rows["val_accuracy"], test_accuracy=100 * rows["test_accuracy"])
+    ends = summary(rows, 100 * (study.target or 2))
+    for number, way in enumerate(study.ways):
+        color, end = f"C{number}", ends[ends["way"] == way]
+        if study.name == "links":
+            reached = end.dropna(subset="to").groupby("machine", sort=False)["to"]
+            places = [[*study.machines].index(machine) for machine, _ in reached]
+            panel.plot(places, reached.mean(), color, marker="o", label=way)
+            panel.vlines(places, reached.min(), reached.max(), color)
+        elif study.name == "different":
+            epochs = rows[rows["way"] == way].groupby("epoch")
+            sent, accuracy = epochs["bytes"].mean() / 1e6, epochs["val_accuracy"]
+            panel.plot(sent, accuracy.mean(), color, label=way)
+            panel.fill_between(sent, accuracy.min(), accuracy.max(), color=color, alpha=0.15, lw=0)
+        else:
+            machines = end.groupby("machine", sort=False)
+            goodput, accuracy = 100 * machines["speed"].mean() / study.ideal_speed, machines["test"]
+            panel.plot(goodput, accuracy.mean(), color, label=way)
+            panel.plot(goodput.iloc[-1:], accuracy.mean().iloc[-1:], color, marker="o")
+            panel.vlines(goodput, accuracy.min(), accuracy.max(), color, lw=0.8)
+    texts = {
+        "links": ("links", "virtual seconds to 97 % (logarithmic)"),
+        "different": ("MB sent by all nodes (logarithmic)", "validation accuracy of the nodes, %"),
+        "unreliable": (
+            "goodput, % of what all ranks compute without waiting; dot: unreliable machine",
+            "test accuracy, %",
+        ),
+    }[study.name]
+    panel.set(xlabel=texts[0], ylabel=texts[1])
+    if study.name == "links":
+        panel.set(yscale="log", xticks=range(len(study.machines)), xticklabels=study.machines)
+    elif study.name == "different":
+        panel.set(xscale="log", ylim=(40, 100))
+    panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    save(figure, target)
+
+
 def main() -> None:
     """Run a study, or draw it from its table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", nargs="?", choices=sorted(file.stem for file in STUDIES.glob("*.yaml")))
     parser.add_argument("--source", type=Path, help="folder of the four files of MNIST")
-    parser.add_argument("--draw", action="store_true", help="only print and draw the table in docs/images/studies")
-    parser.add_argument("--quick", action="store_true", help="each study on the embedded digits, in a temporary folder")
+    parser.add_argument(
+        "--draw", action="store_true", help="only print and draw the table in docs/images/studies"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="each study on the embedded digits, in a temporary folder"
+    )
     options = parser.parse_args()
     if options.quick:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -166,11 +229,13 @@ def main() -> None:
     if not options.study:
         parser.error("missing argument; pass the name of a study")
     study = Study(options.study, options.source, quick=False)
-    table = TABLES / f"{study.name}.csv"
+    table = IMAGES / f"{study.name}.csv"
     if not options.draw:
         table.parent.mkdir(exist_ok=True)
         study.run().to_csv(table, index=False, float_format="%.6g")
     print_table(pd.read_csv(table), study.target)
+    draw(study, pd.read_csv(table), IMAGES / f"{study.name}.svg")
+    record(IMAGES / f"{study.name}.svg", STUDIES / f"{study.name}.yaml")
 
 
 if __name__ == "__main__":
