@@ -1,9 +1,9 @@
-"""Which way of distributing: `python benchmarks/studies.py links | different | unreliable --source FOLDER [--quick]`.
+"""Which way of distributing: `python benchmarks/studies.py links | unreliable --source FOLDER [--quick]`.
 
 A study is a file of benchmarks/studies: ways to distribute a training, machines, and an experiment. The learning rate of each way is
 searched by `nnlo search` with the same number of trials, on the first machine. Then `nnlo all` trains each way on each machine,
 with all seeds, on simulated ranks: seconds are virtual. Both continue if they are interrupted; experiments and results lie in results/.
-FOLDER has the four files of MNIST. The table is written to docs/images/studies/NAME.csv, from which --draw draws the figure again.
+FOLDER has the four files of MNIST. The table is written to a file of docs/images/studies, from which --draw draws the figure again.
 """
 
 import argparse
@@ -180,11 +180,6 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
             places = [[*study.machines].index(machine) for machine, _ in reached]
             panel.plot(places, reached.mean(), color, marker="o", label=way)
             panel.vlines(places, reached.min(), reached.max(), color)
-        elif study.name == "different":
-            epochs = rows[rows["way"] == way].groupby("epoch")
-            sent, accuracy = epochs["bytes"].mean() / 1e6, epochs["val_accuracy"]
-            panel.plot(sent, accuracy.mean(), color, label=way)
-            panel.fill_between(sent, accuracy.min(), accuracy.max(), color=color, alpha=0.15, lw=0)
         else:
             machines = end.groupby("machine", sort=False)
             goodput, accuracy = 100 * machines["speed"].mean() / study.ideal_speed, machines["test"]
@@ -193,7 +188,6 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
             panel.vlines(goodput, accuracy.min(), accuracy.max(), color, lw=0.8)
     texts = {
         "links": ("links", "virtual seconds to 97 % (logarithmic)"),
-        "different": ("MB sent by all nodes (logarithmic)", "validation accuracy of the nodes, %"),
         "unreliable": (
             "goodput, % of what all ranks compute without waiting; dot: unreliable machine",
             "test accuracy, %",
@@ -202,8 +196,6 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
     panel.set(xlabel=texts[0], ylabel=texts[1])
     if study.name == "links":
         panel.set(yscale="log", xticks=range(len(study.machines)), xticklabels=study.machines)
-    elif study.name == "different":
-        panel.set(xscale="log", ylim=(40, 100))
     panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, target)
 
