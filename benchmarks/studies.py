@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import yaml
 from figures import record, save
+
+from nnlo_lib.config.base import merge_settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 STUDIES = REPOSITORY / "benchmarks/studies"
@@ -45,7 +48,7 @@ class Study:
         if source:
             self.experiment["data"]["source"] = str(source.resolve())
         if quick:
-            self.experiment = merged(self.experiment, QUICK) | {"seeds": [1, 2]}
+            self.experiment = merge_settings(self.experiment, QUICK) | {"seeds": [1, 2]}
             self.tune = {"trials": 2, "factor": 2, "experiment": {}}
             self.ways, self.machines = dict([*self.ways.items()][:2]), dict([*self.machines.items()][-1:])
 
@@ -58,9 +61,12 @@ class Study:
     def run(self) -> pd.DataFrame:
         """Tune, train, and return the rows of all histories with way, machine, seed, learning rate and test accuracy."""
         rates = {way: self._tuned(way) for way in self.ways}
-        tuned = {way: merged(self.ways[way], _rate(rate)) for way, rate in rates.items()}
+        tuned = {
+            way: merge_settings(self.ways[way], {"train": {"optimizer": {"lr": rate}}})
+            for way, rate in rates.items()
+        }
         runs = {
-            _slug(way, machine): merged(tuned[way], self.machines[machine])
+            _slug(way, machine): merge_settings(tuned[way], self.machines[machine])
             for way in self.ways
             for machine in self.machines
         }
@@ -69,9 +75,8 @@ class Study:
 
     def _tuned(self, way: str) -> float:
         """Return the best learning rate of a search on the first machine."""
-        settings = merged(
-            self.experiment, next(iter(self.machines.values())), self.ways[way], self.tune["experiment"]
-        )
+        changes = next(iter(self.machines.values())), self.ways[way], self.tune["experiment"]
+        settings = reduce(merge_settings, changes, self.experiment)
         rate, factor = settings["train"]["optimizer"]["lr"], self.tune["factor"]
         search = {
             "space": {"train.optimizer.lr": {"log_uniform": [rate / factor, rate * factor]}},
@@ -103,25 +108,6 @@ class Study:
         file = Path(f"{experiment['name']}.yaml")
         file.write_text(yaml.safe_dump(experiment, sort_keys=False))
         return file
-
-
-def merged(*settings: Settings) -> Settings:
-    """Return the settings together; a later one overrides, and a section with a new `name` replaces the earlier section."""
-    result: Settings = {}
-    for each in settings:
-        for key, value in each.items():
-            known = result.get(key)
-            both = isinstance(known, dict) and isinstance(value, dict)
-            result[key] = (
-                merged(known, value)
-                if both and known.get("name") == value.get("name", known.get("name"))
-                else value
-            )
-    return result
-
-
-def _rate(rate: float) -> Settings:
-    return {"train": {"optimizer": {"lr": rate}}}
 
 
 def _slug(*words: str) -> str:

@@ -14,6 +14,7 @@ from helpers.nnlo_command import nnlo_process
 
 with patch.object(sys, "path", [str(REPOSITORY / "benchmarks"), *sys.path]):
     from figures import IMAGES, SOURCES, bytes_sent, digest_of, draw_bytes
+    from studies import STUDIES, Study, draw
 
 RECORDED = json.loads(SOURCES.read_text())
 
@@ -51,6 +52,14 @@ def test_an_edited_experiment_is_found_and_a_comment_is_none(tmp_path):
 def test_the_figure_of_bytes_is_that_of_its_table(tmp_path):
     draw_bytes(IMAGES / "bytes.csv", tmp_path)
     assert (tmp_path / "bytes.svg").read_bytes() == (IMAGES / "bytes.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", [file.stem for file in STUDIES.glob("*.yaml")])
+def test_the_figure_of_a_study_is_that_of_its_table(name, tmp_path):
+    picture = f"studies/{name}.svg"
+    (tmp_path / "studies").mkdir()
+    draw(Study(name, None, quick=False), pd.read_csv(IMAGES / f"studies/{name}.csv"), tmp_path / picture)
+    assert (tmp_path / picture).read_bytes() == (IMAGES / picture).read_bytes()
 
 
 @pytest.mark.exhaustive

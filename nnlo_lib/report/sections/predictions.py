@@ -62,7 +62,7 @@ class ConfusionMatrix:
     @property
     def accuracy(self) -> float:
         """Share of the samples that are right."""
-        return float(np.trace(self.counts) / self.counts.sum())
+        return float(np.trace(self.counts) / np.maximum(self.counts.sum(), 1))
 
     def by_class(self) -> list[list[str]]:
         """Return class, precision, recall, F1 (0 if not defined) and samples per task of each class, and their means."""

@@ -233,7 +233,7 @@ def _compared_pair(
 ) -> RunComparison:
     """Return the test of a pair of runs, without `p_holm` and `more_seeds`, which depend on the other pairs.
 
-    `rows` are those of the two runs; a job without folds has fold -1.
+    In `rows`, the jobs of both runs, `fold` is -1 for a job without folds.
     """
     finite = [row for row in rows if math.isfinite(row["value"])]
     ours, theirs = (
@@ -243,7 +243,7 @@ def _compared_pair(
     alike = [
         pair
         for pair in pairs
-        if metric.is_ratio or all(pair[0][it] == pair[1][it] for it in ("data", "split"))
+        if metric.is_ratio or all(pair[0][column] == pair[1][column] for column in ("data", "split"))
     ]
     left_out = len({(row["seed"], row["fold"]) for row in rows}) - len(alike)
     method: Method = "folds" if any(row["fold"] >= 0 for row in rows) else "seeds"
