@@ -175,7 +175,11 @@ class Plan:
 
     def store(self, name: str) -> StoreLocation:
         """Return the location of the store of a run's data."""
-        return self._store_of(self.run(name))
+        return self._run_stores.get(name) or self._store_of(self.run(name))
+
+    @cached_property
+    def _run_stores(self) -> dict[str, StoreLocation]:
+        return {name: self._store_of(run) for name, run in self.runs.items()}
 
     def _store_of(self, run: Run) -> StoreLocation:
         wanted = run.data.store_settings.hash
@@ -238,7 +242,13 @@ class Plan:
 
     def result_settings(self, name: str) -> str:
         """Return the settings of a run whose edit trains the run again."""
-        return json.dumps([self.experiment.folds, self.runs[name].result_settings])
+        return self._result_settings[name]
+
+    @cached_property
+    def _result_settings(self) -> dict[str, str]:
+        # Snakemake asks for each job.
+        folds = self.experiment.folds
+        return {name: json.dumps([folds, run.result_settings]) for name, run in self.runs.items()}
 
     def lease_experiment(self) -> None:
         """Refuse another Snakemake of this experiment until this process ends. Raises UserError if one is running."""
