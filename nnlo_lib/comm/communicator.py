@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from torch import Tensor
 
-from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
+from nnlo_lib.comm.accounting import PhaseSeconds, Traffic, parts_of
 from nnlo_lib.core.failpoints import failpoint, failpoints_are_armed
 
 P = ParamSpec("P")
@@ -129,6 +129,29 @@ class Communicator(ABC):
         By default, terms are added in rank order: all ranks get the same bits.
         """
         self.iallreduce(vector, purpose).wait()
+
+    def part(self, values: int) -> slice:
+        """Return this rank's part of a vector of `values` in `reduce_scatter` and `allgather`; it may be empty."""
+        return parts_of(values, self.size)[self.rank]
+
+    def reduce_scatter(self, vector: Tensor, purpose: str = "gradient") -> None:
+        """Overwrite this rank's `part` of `vector` (P,) with the sum over ranks, in rank order; all ranks make this call.
+
+        The other parts stay. With `allgather`, it has the bits of `allreduce`.
+        """
+        size = (vector.numel() - vector[self.part(vector.numel())].numel()) * vector.element_size()
+        self.traffic.count_parts(size, self.size, purpose)
+        self.exchange_parts(vector, size, gathers=False)
+
+    def allgather(self, vector: Tensor, purpose: str = "parameters") -> None:
+        """Overwrite each other rank's `part` of `vector` (P,) with the values of that rank; all ranks make this call."""
+        size = (self.size - 1) * vector[self.part(vector.numel())].nbytes
+        self.traffic.count_parts(size, self.size, purpose)
+        self.exchange_parts(vector, size, gathers=True)
+
+    @abstractmethod
+    def exchange_parts(self, vector: Tensor, size: int, gathers: bool) -> None:
+        """Implement `allgather` if `gathers`, else `reduce_scatter`; this rank sends `size` bytes."""
 
     @abstractmethod
     def exchange(

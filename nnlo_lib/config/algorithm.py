@@ -17,7 +17,7 @@ from nnlo_lib.config.base import (
 )
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.decentralized import DecentralizedConfig, GossipConfig
-from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
+from nnlo_lib.config.optimizer import WHOLE_KERNELS, OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
 
@@ -44,6 +44,14 @@ class AllReduceConfig(BaseAlgorithmConfig):
     """Megabytes of gradient per message; messages are sent during the backward pass. 0: one message after the backward
     pass, which is faster if all ranks share a machine. With `reduction: reproducible`, results are bit-identical for
     every value."""
+    shard: Literal["none", "optimizer"] = "none"
+    """optimizer: each rank updates a part of the parameters and keeps the moments of this part only (ZeRO stage 1). The
+    results are bit-identical, except with `train.clip_norm`."""
+
+    @property
+    def shards_optimizer(self) -> bool:
+        """True if `shard` is optimizer."""
+        return self.shard == "optimizer"
 
     @property
     def sums_in_rank_order(self) -> bool:
@@ -51,7 +59,20 @@ class AllReduceConfig(BaseAlgorithmConfig):
         return self.reduction == "reproducible"
 
     def faults(self, run: Any) -> Iterator[str]:
-        """Yield a fault if a run (config.Run) combines `reduction: fastest` with compression."""
+        """Yield faults if a run (config.Run) combines `reduction: fastest` or `shard` with what they exclude."""
+        rule, sharded = run.train.optimizer, "`algorithm.shard: optimizer`"
+        whole = {
+            "compression.name: none": (run.compression.name != "none", "compressors encode whole gradients"),
+            "algorithm.reduction: reproducible": (not self.sums_in_rank_order, "parts are added in rank order"),
+            "algorithm.bucket_mb: 0": (self.bucket_mb > 0, "parts are sent after the backward pass"),
+            "train.optimizer.name: adamw": (rule.kernel in WHOLE_KERNELS, f"{rule.name} needs all parameters"),
+            "train.precision: bf16": (run.train.precision == "fp16", "only one rank sees an overflow"),
+            "problem.name: classification": (run.problem.name == "gan", "each network has an optimizer"),
+        }  # fmt: skip
+        for setting, (is_whole, reason) in whole.items():
+            if self.shards_optimizer and is_whole:
+                remedy = "" if setting.startswith("problem") else f"`{setting}`, or "
+                yield f"{setting.partition(':')[0]}: not with {sharded}: {reason}; set {remedy}`algorithm.shard: none`"
         if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):
             yield (
                 "algorithm.reduction: compressed gradients are always added in rank order; remove `algorithm.reduction`"

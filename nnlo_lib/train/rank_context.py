@@ -3,6 +3,7 @@
 import socket
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -161,6 +162,9 @@ class RankContext:
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )
             self.gradients = StackedGradients(self.stack, self.comm)
+        if run.algorithm.shards_optimizer:
+            part = self.comm.part(self.replica.theta.numel())
+            self.replica.keep_part(part, partial(self.comm.allreduce, purpose="control"))
         # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
         own = None if self.is_worker else run.algorithm.server_optimizer
         self.is_lr_scheduled = own is None

@@ -20,6 +20,10 @@ STATIC = (
     "whose nodes do not move, without drop and redraw_every"
 )
 REFUSED = {
+    "allreduce: moments in parts of layers": ("algorithm: {name: allreduce, shard: optimizer}\ntrain:\n  optimizer: lamb",
+        "3: train.optimizer.name: not with `algorithm.shard: optimizer`: lamb needs all parameters; set `train.optimizer.name: adamw`, or `algorithm.shard: none`"),
+    "allreduce: an overflow in one part": ("algorithm: {name: allreduce, shard: optimizer}\ntrain:\n  precision: fp16",
+        "3: train.precision: not with `algorithm.shard: optimizer`: only one rank sees an overflow; set `train.precision: bf16`, or `algorithm.shard: none`"),
     "downpour: dynamic dealing with validations within an epoch": ("algorithm:\n  name: downpour\ntrain:\n  dealing: dynamic\n  validate_every: 5\nparallel: {ranks: 3}",
         "5: train.validate_every: with dynamic dealing, the number of steps per worker is not known in advance; set `train.dealing: static`, or remove `train.validate_every`"),
     "downpour: dynamic dealing to synchronous workers": ("algorithm:\n  name: downpour\n  synchronous: true\ntrain:\n  dealing: dynamic\nparallel: {ranks: 3}",

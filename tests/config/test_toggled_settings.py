@@ -24,7 +24,7 @@ SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.5}
 # Settings that change the speed, or what is watched, but promise the same bits; and the choice of the transport.
 SAME_BITS = {
     "train.compile", "train.channels_last", "train.restore_best", "train.early_stopping", "train.target",
-    "algorithm.bucket_mb", "algorithm.reduction", "data.placement",
+    "algorithm.bucket_mb", "algorithm.reduction", "algorithm.shard", "data.placement",
 }  # fmt: skip
 # Toggles of `train`, `topology`, `compression`, `parallel`, `problem`, `loss`; keys of `algorithm` are added below.
 TOGGLES = {

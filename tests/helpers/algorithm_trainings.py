@@ -74,6 +74,7 @@ SYNCHRONOUS = {
     "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
     "allreduce, average": {"train": {"ema": {"decay": 0.9}}},
     "allreduce, schedule_free": {"train": {"optimizer": {"name": "schedule_free", "lr": 0.01}}},
+    "allreduce, shard": {"algorithm": {"name": "allreduce", "shard": "optimizer"}},
 }
 # These cases are also stopped within a round.
 ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}

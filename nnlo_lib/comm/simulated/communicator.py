@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from nnlo_lib.comm.accounting import allreduce_rounds
@@ -224,6 +225,17 @@ class SimulatedCommunicator(Communicator):
             vector.copy_(self._wait_collective(pending, pending.what))
 
         return Request(finish)
+
+    @exchange_failpoint
+    def exchange_parts(self, vector: Tensor, size: int, gathers: bool) -> None:
+        mine = vector[self.part(vector.numel())]
+        what = f"{'allgather' if gathers else 'reduce_scatter'}() of {vector.numel():,} numbers of {vector.dtype}"
+        item, finish = (mine, torch.cat) if gathers else (vector, _sum_in_rank_order)
+        found = self._run_collective(what, item.clone(), finish, self._all_to_all_cost(size))
+        if gathers:
+            vector.copy_(found)
+        else:
+            mine.copy_(found[self.part(vector.numel())])
 
     @exchange_failpoint
     def exchange(
