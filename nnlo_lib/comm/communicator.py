@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar
 
+import torch
 from torch import Tensor
 
 from nnlo_lib.comm.accounting import PhaseSeconds, Traffic, parts_of
@@ -162,6 +163,21 @@ class Communicator(ABC):
         Only the ranks that are named take part: each sender names this rank in its `outgoing`. One vector may go to
         several ranks. The call returns when all vectors have been sent and received.
         """
+
+    def exchange_like(
+        self, like: Tensor, outgoing: Mapping[int, Tensor], sources: Sequence[int]
+    ) -> dict[int, Tensor]:
+        """Make an `exchange`; return the vectors of `sources`, each of the length of `like`, which must not be changed.
+
+        Simulated ranks share one copy of a vector that goes to several of them.
+        """
+        incoming = {source: torch.empty_like(like) for source in sources}
+        self.exchange(outgoing, incoming)
+        return incoming
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` returns, without messages; simulated ranks share the object that the first one of them makes."""
+        return make()
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:

@@ -114,7 +114,7 @@ class TrainingData:
         # Sorted like the parts of other workers: the sampler shuffles the samples in each epoch.
         return [np.sort(piece) for part in shuffled_parts for piece in np.array_split(part, processes)]
 
-    @property
+    @cached_property
     def _sampling(self) -> SamplingPlan:
         train, stream = self._task.run.train, self._task.run.data.stream
         return SamplingPlan(
