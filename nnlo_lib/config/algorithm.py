@@ -82,6 +82,22 @@ class DiLoCoConfig(BaseAlgorithmConfig):
     """Learning rate of the outer step."""
     outer_momentum: float = Field(0.9, ge=0, lt=1)
     """Nesterov momentum of the outer step."""
+    fragments: int = Field(1, ge=1)
+    """Equal parts of the parameters that take turns in `sync_every` steps, so that messages are smaller (Streaming
+    DiLoCo)."""
+    overlap: int = Field(0, ge=0)
+    """Local steps that ranks take while the change of a part is sent; its outer step follows after them."""
+    alpha: float | None = Field(None, ge=0, lt=1)
+    """With `overlap`: weight of a rank's own parameters after an outer step; null: 0.5, as in the paper."""
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield faults if parts cannot take turns in `sync_every` steps, or `alpha` has no effect."""
+        if self.fragments > self.sync_every:
+            yield f"algorithm.fragments: must be at most `sync_every`, {self.sync_every}, so that each part has a step"
+        if self.overlap >= self.sync_every:
+            yield f"algorithm.overlap: must be below `sync_every`, {self.sync_every}, so that a part has one message"
+        if self.alpha is not None and not self.overlap:
+            yield "algorithm.alpha: has no effect without `algorithm.overlap`; set `algorithm.overlap: 1` or remove it"
 
 
 class IndividualConfig(BaseAlgorithmConfig):

@@ -73,6 +73,10 @@ SYNCHRONOUS = {
     "choco_sgd": {"compression": {"name": "random_k", "fraction": 0.1}},
     "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
     "allreduce, average": {"train": {"ema": {"decay": 0.9}}},
+    "diloco, streaming": {
+        "algorithm": {"name": "diloco", "sync_every": MEETING, "fragments": 2, "overlap": 3},
+        "compression": {"name": "random_k", "fraction": 0.1},
+    },
     "allreduce, schedule_free": {"train": {"optimizer": {"name": "schedule_free", "lr": 0.01}}},
 }
 # These cases are also stopped within a round.
