@@ -1,15 +1,22 @@
-"""Local SGD: `average` and `diloco` synchronize every few local steps, `individual` never."""
+"""Local SGD: `average` and `diloco` synchronize every few local steps, `noloco` pairs of ranks, `individual` never."""
 
 from abc import abstractmethod
 
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare, fraction_unequal, mean_buffers
+from nnlo_lib.algorithms.base import (
+    Algorithm,
+    ReplicaView,
+    SampleShare,
+    fraction_unequal,
+    mean_buffers,
+    relative_error,
+)
 from nnlo_lib.algorithms.neighbor_exchange import AlgorithmContext
 from nnlo_lib.comm.communicator import Communicator, Request
 from nnlo_lib.comm.compression.base import ErrorFeedback, Identity, build_compressor, compressed_iallreduce
-from nnlo_lib.config.algorithm import AverageConfig, DiLoCoConfig
+from nnlo_lib.config.algorithm import AverageConfig, DiLoCoConfig, NoLoCoConfig
 from nnlo_lib.core.rng import derive_seed
 
 
@@ -91,16 +98,14 @@ class DiLoCo(PeriodicSync):
     lr = 1 and mu = 0 it is local SGD. Invariant: all ranks hold the same theta and v after each outer step.
     Bytes per rank: an all-reduce of 4 P every H steps.
 
-    With `fragments` K, K equal parts of the vectors take turns: each has its outer step every H steps, H / K steps after
-    the previous part, so that a message has 4 P / K bytes. With `overlap` tau, ranks send the change of a part after step
-    t and train on; after step t + tau they take its outer step and keep alpha of their own parameters:
+    With `fragments` K, K equal parts take turns, each every H steps, in messages of 4 P / K bytes. With `overlap` tau,
+    ranks send the change of a part after step t; its outer step follows after step t + tau, and ends with
 
         theta_i <- alpha theta_i + (1 - alpha) theta
 
     Douillard et al., Streaming DiLoCo, 2025, arXiv:2501.18512, algorithm 2. An evaluation completes what is in flight,
-    then synchronizes all parts: all replicas are equal. `compression` sends n - 1 compressed changes per part, and adds
-    the error of a part to its next change (Therien et al., MuLoCo, 2025, arXiv:2505.23725, whose `train.optimizer` is
-    muon).
+    then synchronizes all parts. `compression` sends n - 1 compressed changes per part, and adds the error of a part to
+    its next change, as in Therien et al., MuLoCo, 2025, arXiv:2505.23725, with `train.optimizer: muon`.
     """
 
     def __init__(
@@ -120,7 +125,7 @@ class DiLoCo(PeriodicSync):
         self.overlap, self.alpha = overlap, 0.5 if alpha is None else alpha
         # Steps after a synchronization of all fragments until each one's first turn.
         self._turns = [sync_every * (index + 1) // fragments for index in range(fragments)]
-        # Of the names of a fragment's compression state; those of an undivided vector have none.
+        # Of the names of compression states; an undivided vector has none.
         self._prefixes = [f"fragment.{index}." if index else "" for index in range(fragments)]
         self._theta = self._velocity = torch.empty(0)
         # By fragment: its change in flight, or its mean change if there is no request.
@@ -130,8 +135,8 @@ class DiLoCo(PeriodicSync):
     def from_config(cls, config: DiLoCoConfig, context: AlgorithmContext) -> Algorithm:
         """Return the algorithm with these settings."""
         # A compressor serves one vector; the first fragment has the seed of a vector that is not divided.
-        seeds = [derive_seed(context.seed, "fragment", index) for index in range(1, config.fragments)]
-        compressors = [build_compressor(context.compression, seed) for seed in (context.seed, *seeds)]
+        others = [derive_seed(context.seed, "fragment", index) for index in range(1, config.fragments)]
+        compressors = [build_compressor(context.compression, seed) for seed in (context.seed, *others)]
         feedbacks = [ErrorFeedback(compressor, context.comm.rank) for compressor in compressors]
         return cls(context.comm, **config.arguments, feedbacks=feedbacks)
 
@@ -216,6 +221,81 @@ class DiLoCo(PeriodicSync):
 
 class CompressedAverage(DiLoCo):
     """Average compressed changes; error messages name this class, not DiLoCo."""
+
+
+class NoLoCo(PeriodicSync):
+    """Take H = `sync_every` local steps, then an outer step with momentum and the average of a random pair of ranks.
+
+        theta_i <- optimizer(theta_i, g_i), H times from phi_i;    d_i = theta_i - phi_i
+        v_i <- mu v_i + lr (d_i + d_j) / 2 + gamma (phi_j - phi_i) / 2      i and j: a pair of this round
+        phi_i <- phi_i + v_i;    theta_i <- phi_i
+
+    Kolehmainen et al., NoLoCo, 2025, arXiv:2506.10911, equations 2 and 3 with groups of two ranks. All ranks draw the
+    same pairs from seed and round; if their number is odd, one rank has no partner. A rank sends lr d_i + gamma phi_i,
+    from which both compute opposite moves. Invariant: the moves of all ranks add up to zero. Bytes per rank: 4 P to one
+    other rank every H steps, without an all-reduce.
+    """
+
+    replicas_differ = True
+
+    def __init__(
+        self,
+        comm: Communicator,
+        sync_every: int,
+        outer_lr: float,
+        outer_momentum: float,
+        gamma: float,
+        seed: int,
+    ) -> None:
+        super().__init__(comm, sync_every)
+        self.outer_lr, self.outer_momentum, self.gamma, self.seed = outer_lr, outer_momentum, gamma, seed
+        self._round = torch.zeros(1, dtype=torch.int64)
+        # `_moved`: sum of the moves since the last telemetry.
+        self._phi = self._velocity = self._moved = torch.empty(0)
+
+    @classmethod
+    def from_config(cls, config: NoLoCoConfig, context: AlgorithmContext) -> Algorithm:
+        """Return the algorithm with these settings."""
+        return cls(context.comm, **config.arguments, seed=context.seed)
+
+    def start(self, replica: ReplicaView) -> None:
+        super().start(replica)
+        self._phi = replica.theta.clone()
+        self._velocity, self._moved = torch.zeros_like(self._phi), torch.zeros_like(self._phi)
+
+    def synchronize(self, replica: ReplicaView) -> None:
+        turn = int(self._round)
+        order = sorted(range(self.comm.size), key=lambda rank: derive_seed(self.seed, "noloco", turn, rank))
+        place = order.index(self.comm.rank) ^ 1
+        self._round += 1
+        change = torch.sub(replica.theta, self._phi).mul_(self.outer_lr)
+        self._velocity.mul_(self.outer_momentum).add_(change)
+        if place < self.comm.size:
+            ours, theirs = change.add_(self._phi, alpha=self.gamma), torch.empty_like(change)
+            self.comm.exchange({order[place]: ours}, {order[place]: theirs})
+            move = theirs.sub_(ours).div_(2)
+            self._velocity.add_(move)
+            self._moved.add_(move)
+        self._phi.add_(self._velocity)
+        replica.theta.copy_(self._phi)
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        pass
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        """Return the relative error of the moves' sum; start a new sum, so that rounding does not add up."""
+        error = relative_error(self.comm, self._moved, replica.theta)
+        self._moved.zero_()
+        return {"invariant": error}
+
+    def state(self) -> dict[str, Tensor]:
+        own = {"noloco.phi": self._phi, "noloco.velocity": self._velocity, "noloco.moved": self._moved}
+        return super().state() | own | {"noloco.round": self._round}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        super().load_state(tensors)
+        self._phi, self._velocity = tensors["noloco.phi"].clone(), tensors["noloco.velocity"].clone()
+        self._moved, self._round = tensors["noloco.moved"].clone(), tensors["noloco.round"].clone().cpu()
 
 
 class Individual(Algorithm):

@@ -100,6 +100,22 @@ class DiLoCoConfig(BaseAlgorithmConfig):
             yield "algorithm.alpha: has no effect without `algorithm.overlap`; set `algorithm.overlap: 1` or remove it"
 
 
+class NoLoCoConfig(BaseAlgorithmConfig):
+    """Local steps, then an outer step with momentum and the average of a random pair (Kolehmainen et al. 2025)."""
+
+    name: Literal["noloco"] = "noloco"
+    implementation = "nnlo_lib.algorithms.local_sgd:NoLoCo"
+    capabilities = Capabilities(keeps_weight_clip="no")
+    sync_every: int = Field(50, ge=1)
+    """Local steps between two outer steps, each with another partner."""
+    outer_lr: float = Field(0.7, gt=0)
+    """Weight of the pair's mean change in the outer step."""
+    outer_momentum: float = Field(0.5, ge=0, lt=1)
+    """Momentum of the outer step."""
+    gamma: float = Field(0.7, gt=0, lt=2)
+    """Weight of the way to the pair's mean parameters in the outer step."""
+
+
 class IndividualConfig(BaseAlgorithmConfig):
     """Baseline: every replica trains on its own samples, without communication."""
 
@@ -116,7 +132,7 @@ class IndividualConfig(BaseAlgorithmConfig):
             )
 
 
-CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualConfig
+CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | NoLoCoConfig | IndividualConfig
 
 
 class ParameterServerConfig(BaseAlgorithmConfig):

@@ -187,6 +187,39 @@ def test_streaming_diloco(keys, cuts, kind, compressed):
         assert compressed or result["sent"]["parameters"] == 8 * (RANKS - 1) * np.dot(turns, cuts)
 
 
+@pytest.mark.parametrize("ranks", [4, 5])
+def test_noloco(ranks):
+    """NoLoCo (Kolehmainen et al. 2025) in groups of two; of five ranks, one has no partner."""
+    counts, sync_every, lr, mu, gamma = uneven(ranks), 4, 0.6, 0.4, 0.9
+    keys = {"sync_every": sync_every, "outer_lr": lr, "outer_momentum": mu, "gamma": gamma}
+    settings = {"algorithm": {"name": "noloco", **keys}}
+    whole, parts = (
+        on_ranks(train, "simulated", ranks, settings | {"stops": stops}, counts) for stops in ([], [5, 22])
+    )
+    thetas, rules = np.array([START] * ranks), [Momentum() for _ in range(ranks)]
+    phi, v, meetings = thetas.copy(), np.zeros_like(thetas), np.zeros(ranks)
+    for step in range(STEPS):
+        grads = [gradient_of(thetas[i], i, step, counts[i][step]) for i in range(ranks)]
+        thetas = np.array([rules[i].step(thetas[i], grads[i]) for i in range(ranks)])
+        if (step + 1) % sync_every == 0:
+            turn = step // sync_every
+            order = sorted(range(ranks), key=lambda rank: derive_seed(SEED, "noloco", turn, rank))
+            change, at = thetas - phi, phi.copy()
+            for group in (order[place : place + 2] for place in range(0, ranks, 2)):
+                v[group] = (
+                    mu * v[group] + lr * change[group].mean(0) + gamma * (at[group].mean(0) - at[group])
+                )
+                meetings[group] += len(group) - 1
+            phi = phi + v
+            thetas = phi.copy()
+        np.testing.assert_allclose([result["path"][step] for result in whole], thetas, **CLOSE)
+    for rank, (result, part) in enumerate(zip(whole, parts, strict=True)):
+        np.testing.assert_allclose(result["published"], thetas.mean(0), **CLOSE)
+        assert result["telemetry"][0]["invariant"] < 1e-14
+        assert result["sent"]["parameters"] == VECTOR * meetings[rank]
+        assert (result["path"], result["published"]) == (part["path"], part["published"])
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_checkpoint_of_average_has_the_compression_errors(kind):
     settings = {"algorithm": AVERAGE, "compression": SETTINGS[kind]}

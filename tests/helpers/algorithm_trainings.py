@@ -76,11 +76,13 @@ SYNCHRONOUS = {
     "diloco, streaming": {
         "algorithm": {"name": "diloco", "sync_every": MEETING, "fragments": 2, "overlap": 3},
         "compression": {"name": "random_k", "fraction": 0.1},
+        "train": {"optimizer": {"name": "muon", "lr": 0.002}},  # MuLoCo
     },
+    "noloco": {"algorithm": {"name": "noloco", "sync_every": MEETING}},
     "allreduce, schedule_free": {"train": {"optimizer": {"name": "schedule_free", "lr": 0.01}}},
 }
 # These cases are also stopped within a round.
-ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}
+ROUNDS = {"average": MEETING, "diloco": MEETING, "noloco": MEETING, "dinno": ROUND, "next": ROUND}
 ASYNCHRONOUS = {
     "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
     "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},
