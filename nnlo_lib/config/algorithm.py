@@ -103,6 +103,38 @@ class DiLoCoConfig(BaseAlgorithmConfig):
     """Learning rate of the outer step."""
     outer_momentum: float = Field(0.9, ge=0, lt=1)
     """Nesterov momentum of the outer step."""
+    fragments: int = Field(1, ge=1)
+    """Equal parts of the parameters that take turns in `sync_every` steps, so that messages are smaller (Streaming
+    DiLoCo)."""
+    overlap: int = Field(0, ge=0)
+    """Local steps that ranks take while the change of a part is sent; its outer step follows after them."""
+    alpha: float | None = Field(None, ge=0, lt=1)
+    """With `overlap`: weight of a rank's own parameters after an outer step; null: 0.5, as in the paper."""
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield faults if parts cannot take turns in `sync_every` steps, or `alpha` has no effect."""
+        if self.fragments > self.sync_every:
+            yield f"algorithm.fragments: must be at most `sync_every`, {self.sync_every}, so that each part has a step"
+        if self.overlap >= self.sync_every:
+            yield f"algorithm.overlap: must be below `sync_every`, {self.sync_every}, so that a part has one message"
+        if self.alpha is not None and not self.overlap:
+            yield "algorithm.alpha: has no effect without `algorithm.overlap`; set `algorithm.overlap: 1` or remove it"
+
+
+class NoLoCoConfig(BaseAlgorithmConfig):
+    """Local steps, then an outer step with momentum and the average of a random pair (Kolehmainen et al. 2025)."""
+
+    name: Literal["noloco"] = "noloco"
+    implementation = "nnlo_lib.algorithms.local_sgd:NoLoCo"
+    capabilities = Capabilities(keeps_weight_clip="no")
+    sync_every: int = Field(50, ge=1)
+    """Local steps between two outer steps, each with another partner."""
+    outer_lr: float = Field(0.7, gt=0)
+    """Weight of the pair's mean change in the outer step."""
+    outer_momentum: float = Field(0.5, ge=0, lt=1)
+    """Momentum of the outer step."""
+    gamma: float = Field(0.7, gt=0, lt=2)
+    """Weight of the way to the pair's mean parameters in the outer step."""
 
 
 class IndividualConfig(BaseAlgorithmConfig):
@@ -121,7 +153,7 @@ class IndividualConfig(BaseAlgorithmConfig):
             )
 
 
-CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualConfig
+CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | NoLoCoConfig | IndividualConfig
 
 
 class ParameterServerConfig(BaseAlgorithmConfig):

@@ -38,6 +38,7 @@ ELASTIC = {
     "allreduce, shard": {"shard": "optimizer"},
     "average": {"sync_every": 5},
     "diloco": {"sync_every": 5},
+    "diloco, streaming": {"sync_every": 5, "fragments": 2, "overlap": 4},
     "downpour": {},
     "downpour, synchronous": {"synchronous": True, "sync_every": 2},
     "easgd": {"sync_every": 2},

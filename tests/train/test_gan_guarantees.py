@@ -44,7 +44,7 @@ CASES = {
     "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
     "dsgd, dropped links": {"algorithm": {"name": "dsgd"}, "topology": {"name": "complete", "drop": 0.4}},
 }  # fmt: skip
-UNBOUNDED = {"diloco", "gem", "adpsgd", "d2", "prox_pda"}
+UNBOUNDED = {"diloco", "noloco", "gem", "adpsgd", "d2", "prox_pda"}
 TRACKING = {"dsgt", "dinno", "next", "prox_pda"}
 EXCHANGES_GRADIENTS = {"allreduce", "downpour"}
 
