@@ -142,10 +142,13 @@ def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
 def _roc_figure(found: Saved, names: Sequence[str], positive: Collection[str]) -> Figure | None:
     means, areas, lines = {}, {}, list[pd.DataFrame]()
     for run, group in found.items():
-        curves = [roc_curve(saved["outputs"], saved["targets"]) for saved in group]
+        curves = [roc_curve(saved["outputs"], saved["targets"], saved.get("weights")) for saved in group]
         if known := [curve for curve in curves if np.isfinite(curve).all()]:
             means[run] = np.mean(known, axis=0)
-            measured = [set_metric("roc_auc", saved["outputs"], saved["targets"], None) for saved in group]
+            measured = [
+                set_metric("roc_auc", saved["outputs"], saved["targets"], None, saved.get("weights"))
+                for saved in group
+            ]
             areas[run] = plus_minus(spread_of(measured))
             lines.extend(
                 pd.DataFrame({"run": run, "job": job, "x": FALSE_POSITIVE_RATES, "y": curve})
@@ -165,9 +168,13 @@ def _roc_figure(found: Saved, names: Sequence[str], positive: Collection[str]) -
 def _reliability_figure(found: Saved, names: Sequence[str]) -> Figure | None:
     tables, rows = [], list[list[str]]()
     for run, group in found.items():
-        together = {name: np.concatenate([saved[name] for saved in group]) for name in ("outputs", "targets")}
+        together: Arrays = {
+            name: np.concatenate([saved[name] for saved in group])
+            for name in ("outputs", "targets", "weights")
+            if name in group[0]
+        }
         for job, saved in enumerate([together, *group], -1):
-            bins = reliability(saved["outputs"], saved["targets"])
+            bins = reliability(saved["outputs"], saved["targets"], saved.get("weights"))
             columns = dict(zip(("x", "y", "samples"), bins, strict=True))
             # A line through bins of a few samples would show their noise.
             table = pd.DataFrame({"run": run, "job": job, **columns})
