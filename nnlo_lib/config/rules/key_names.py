@@ -53,6 +53,11 @@ OTHER_WORDS = {
     "checkpoint.keep": "save_total_limit save_top_k",
 }  # fmt: skip
 KEY_OF_WORD = {word: key for key, words in OTHER_WORDS.items() for word in words.split()}
+# Names of algorithms elsewhere, by what to write.
+OTHER_ALGORITHMS = {
+    "fedavg": "{name: average, participation: 0.25}", "fedprox": "{name: average, proximal: 0.01}",
+    "local_sgd": "average", "ddp": "allreduce", "bsp": "allreduce", "eamsgd": "{name: easgd, momentum: 0.9}",
+}  # fmt: skip
 # Words for which NNLO has no key.
 REMARKS = {
     "sample_weight": "remove it, because samples have no weights of their own; problem.class_weights weighs their classes",
