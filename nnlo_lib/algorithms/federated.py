@@ -124,7 +124,7 @@ class Scaffold(FederatedRounds):
         new = self._sum / self._steps if self._steps else self._own.clone()
         total = torch.cat([new - self._own, replica.theta, replica.buffers])
         self._sum_over_participants(total)
-        change, theta, buffers = total.split([len(new), len(new), len(replica.buffers)])
+        change, theta, buffers = torch.tensor_split(total, (len(new), 2 * len(new)))
         self._common.add_(change, alpha=1 / self.comm.size)
         replica.theta.copy_(theta.div_(self._number))
         replica.buffers.copy_(buffers.div_(self._number))

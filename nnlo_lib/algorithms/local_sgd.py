@@ -66,7 +66,7 @@ class Average(PeriodicSync):
 
     With `participation` C below 1 or `proximal` mu, a round is (federated.py; b_i samples of rank i in the round)
 
-        S = m = max(1, C n) ranks;    theta_i <- optimizer(theta_i, g_i + mu (theta_i - theta)), H times, i in S
+        S: m = max(1, C n) ranks;    theta_i <- optimizer(theta_i, g_i + mu (theta_i - theta)), H times, i in S
         theta <- sum_S b_i theta_i / sum_S b_i, batch-norm statistics too;    theta_i <- theta, all i
 
     McMahan et al., FedAvg, 2017, arXiv:1602.05629, algorithm 1; Li et al., FedProx, 2020, arXiv:1812.06127. Other than there, a
