@@ -71,6 +71,15 @@ class Average(PeriodicSync):
 
     With `compression`, ranks send the change since the last synchronization: n - 1 compressed vectors per rank, every H
     steps. They add the compression error to the next change (Basu et al., Qsparse-local-SGD, 2019, algorithm 1).
+
+    With `participation` C below 1 or `proximal` mu, a round is (federated.py; b_i samples of rank i in the round)
+
+        S: m = max(1, C n) ranks;    theta_i <- optimizer(theta_i, g_i + mu (theta_i - theta)), H times, i in S
+        theta <- sum_S b_i theta_i / sum_S b_i, batch-norm statistics too;    theta_i <- theta, all i
+
+    McMahan et al., FedAvg, 2017, arXiv:1602.05629, algorithm 1; Li et al., FedProx, 2020, arXiv:1812.06127. Other than there, a
+    round counts steps, an evaluation ends it, and all ranks load theta. Bytes per round: m - 1 vectors of 4 P + 4 to the
+    first participant, which sends the sum to the n - 1 others; an all-reduce if m = n.
     """
 
     @classmethod

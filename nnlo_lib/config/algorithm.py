@@ -21,6 +21,15 @@ from nnlo_lib.config.optimizer import WHOLE_KERNELS, OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
 
+Participation = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=1,
+        description="Fraction of the ranks that train in a round of `sync_every` steps, at least one, drawn from the seed. "
+        "The others rest: their samples of these steps are not used (McMahan et al. 2017).",
+    ),
+]
 SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
 
 
@@ -89,6 +98,31 @@ class AverageConfig(BaseAlgorithmConfig):
     )
     sync_every: int = Field(10, ge=1)
     """Local steps between two averagings."""
+    participation: Participation = 1.0
+    proximal: float = Field(0.0, ge=0)
+    """FedProx's mu: each gradient gets mu times the distance to the parameters of the round's start (Li et al. 2020)."""
+
+    @property
+    def reference(self) -> str:
+        """Reference of the class: another one if the ranks are clients of federated averaging."""
+        is_federated = self.some_ranks_rest or self.proximal
+        return "nnlo_lib.algorithms.federated:FederatedAverage" if is_federated else self.implementation
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield what a run (config.Run) cannot combine with ranks that rest, or with the proximal term."""
+        at = "algorithm.participation" if self.some_ranks_rest else "algorithm.proximal"
+        if self.reference != self.implementation and not isinstance(run.compression, NoCompressionConfig):
+            yield f"{at}: does not support compression; set `compression.name: none`, or remove `{at}`"
+        if self.some_ranks_rest and run.parallel.processes_per_worker > 1:
+            yield f"{at}: the processes of a worker cannot rest together; set `parallel.processes_per_worker: 1`"
+        if self.proximal and run.train.precision == "fp16":
+            yield "train.precision: fp16 would scale gradients without their proximal term; set `train.precision: bf16`"
+        if self.proximal and (resting := getattr(run.problem, "resting_key", None)):
+            moved, value = RESTING[resting]
+            yield (
+                f"algorithm.proximal: the term would move {moved} in every step; set `problem.{resting}: {value}`, or "
+                "`algorithm.proximal: 0`"
+            )
 
 
 class DiLoCoConfig(BaseAlgorithmConfig):
@@ -137,6 +171,29 @@ class NoLoCoConfig(BaseAlgorithmConfig):
     """Weight of the way to the pair's mean parameters in the outer step."""
 
 
+class ScaffoldConfig(BaseAlgorithmConfig):
+    """Federated averaging whose control variates correct the drift of unequal samples (Karimireddy et al. 2020)."""
+
+    name: Literal["scaffold"] = "scaffold"
+    implementation = "nnlo_lib.algorithms.federated:Scaffold"
+    capabilities = Capabilities(
+        supports_worker_groups=False, one_model=True, keeps_gradients=True, keeps_critic_steps="no"
+    )
+    sync_every: int = Field(10, ge=1)
+    """Local steps of a round."""
+    participation: Participation = 1.0
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield what makes the steps of a run (config.Run) others than theta <- theta - lr g, which scaffold corrects."""
+        rule, why = run.train.optimizer, "scaffold corrects steps of theta <- theta - lr g only"
+        if rule.name != "sgd" or rule.momentum:
+            yield f"train.optimizer: {why}; set `train.optimizer: {{name: sgd, lr: 0.05}}`, without momentum"
+        if run.train.clip_norm is not None:
+            yield f"train.clip_norm: {why}; remove `train.clip_norm`"
+        if getattr(run.problem, "generator_optimizer", None):
+            yield f"problem.generator_optimizer: {why}; remove `problem.generator_optimizer`"
+
+
 class IndividualConfig(BaseAlgorithmConfig):
     """Baseline: every replica trains on its own samples, without communication."""
 
@@ -153,7 +210,9 @@ class IndividualConfig(BaseAlgorithmConfig):
             )
 
 
-CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | NoLoCoConfig | IndividualConfig
+CollectiveConfig = (
+    AllReduceConfig | AverageConfig | DiLoCoConfig | NoLoCoConfig | ScaffoldConfig | IndividualConfig
+)
 
 
 class ParameterServerConfig(BaseAlgorithmConfig):

@@ -102,6 +102,11 @@ class BaseAlgorithmConfig(ImplementedConfig):
         return self.capabilities.asynchronous and not getattr(self, "synchronous", False)
 
     @property
+    def some_ranks_rest(self) -> bool:
+        """True if only some ranks take part in a round: an epoch does not use all samples."""
+        return bool(getattr(self, "participation", 1) < 1)
+
+    @property
     def sums_in_rank_order(self) -> bool:
         """True if sums are added in rank order, so that they are bit-identical in every run."""
         return True

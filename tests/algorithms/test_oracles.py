@@ -220,6 +220,57 @@ def test_noloco(ranks):
         assert (result["path"], result["published"]) == (part["path"], part["published"])
 
 
+HALF = {"sync_every": 4, "participation": 0.5}
+FEDERATED = {  # clients per round
+    "fedavg": ({"name": "average", **HALF}, 2),
+    "fedprox": ({"name": "average", "sync_every": 4, "proximal": 0.3}, 4),
+    "fedavg, fedprox": ({"name": "average", "proximal": 0.3, "sync_every": 4, "participation": 0.1}, 1),
+    "scaffold": ({"name": "scaffold", "sync_every": 4}, 4),
+    "scaffold, half": ({"name": "scaffold", **HALF}, 2),
+}
+
+
+@pytest.mark.parametrize(("algorithm", "clients"), FEDERATED.values(), ids=FEDERATED)
+def test_rounds_of_clients(algorithm, clients):
+    """FedAvg, FedProx and SCAFFOLD as in their papers, with option II; clients have unequal numbers of samples."""
+    counts = [[4 - i] * (STEPS - 1) + [2 * (i == 0)] for i in range(RANKS)]
+    whole, parts = (
+        on_ranks(
+            train, "simulated", RANKS, {"algorithm": algorithm, "optimizer": "sgd", "stops": stops}, counts
+        )
+        for stops in ([], [5, 22])
+    )
+    assert [result["path"] for result in whole] == [result["path"] for result in parts]
+    lr, mu, scaffold = 0.05, algorithm.get("proximal", 0), algorithm["name"] == "scaffold"
+    x, c, own = START, np.zeros(DIMENSION), np.zeros((RANKS, DIMENSION))
+    for first in range(0, STEPS, 4):
+        seed = derive_seed(SEED, "participants", first // 4)
+        drawn = sorted(np.random.default_rng(seed).choice(RANKS, clients, replace=False))
+        y, steps, before = [x] * RANKS, range(first, min(first + 4, STEPS)), own.copy()
+        for i in drawn:
+            made = [step for step in steps if counts[i][step]]
+            for step in made:
+                g = gradient_of(y[i], i, step, counts[i][step])
+                y[i] = y[i] - lr * (g + mu * (y[i] - x) - before[i] + c)
+                if step % 4 < 3:
+                    np.testing.assert_allclose(whole[i]["path"][step], y[i], **CLOSE)
+            own[i] += (x - y[i]) / (len(made) * lr) - c
+        for i in set(range(RANKS)) - set(drawn):
+            np.testing.assert_allclose(whole[i]["path"][first], x, **CLOSE)  # a client that rests
+        weights = [1 if scaffold else sum(counts[i][step] for step in steps) for i in drawn]
+        x, c = np.average([y[i] for i in drawn], axis=0, weights=weights), c + (own - before).sum(0) / RANKS
+        c *= scaffold
+        own *= scaffold
+        for result in whole if len(steps) == 4 else ():
+            np.testing.assert_allclose(result["path"][steps[-1]], x, **CLOSE)
+    for result in whole:
+        np.testing.assert_allclose(result["centre"], x, **CLOSE)
+        assert result["telemetry"][-1]["invariant"] < 1e-12
+    vectors = RANKS * (RANKS - 1) if clients == RANKS else clients - 1 + RANKS - 1
+    sent = sum(result["sent"]["parameters"] for result in whole)
+    assert sent == STEPS // 4 * vectors * (2 * VECTOR if scaffold else VECTOR + 8)
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_checkpoint_of_average_has_the_compression_errors(kind):
     settings = {"algorithm": AVERAGE, "compression": SETTINGS[kind]}

@@ -27,6 +27,9 @@ SYNCHRONOUS = [
         for kind in ("none", "sign")
     ),
     case({"name": "noloco", "sync_every": 4}),
+    case({"name": "average", "sync_every": 3, "participation": 0.5, "proximal": 0.2}),
+    case({"name": "scaffold", "sync_every": 3, "participation": 0.5}),
+    case({"name": "scaffold", "sync_every": 3}),
     *(case({"name": name}, topology=CYCLE) for name in ("dsgd", "dsgt", "dinno", "prox_pda", "next")),
     case({"name": "d2"}, topology=CYCLE | {"weights": "lazy_metropolis"}),
     case({"name": "choco_sgd"}, kind="top_k", topology=CYCLE),

@@ -131,6 +131,18 @@ REFUSED = {
         "7: runs.pushed.topology: gosgd does not use a graph; remove `topology`, or set `topology.name: complete`"),
     "an optimizer of a run that has none": ("algorithm: dsgd\ntopology: star\nparallel: {ranks: 4}\nruns:\n  gossip: {}\n  dual: {algorithm: prox_pda,\n    train: {optimizer: sgd}}",
         "7: runs.dual.train.optimizer: prox_pda has no optimizer: its step follows from algorithm.beta; remove `train.optimizer`"),
+    "average: compressed clients": ("algorithm: {name: average, participation: 0.5}\ncompression: sign",
+        "1: algorithm.participation: does not support compression; set `compression.name: none`, or remove `algorithm.participation`"),
+    "average: clients in groups": ("algorithm: {name: average, participation: 0.5}\nparallel: {ranks: 4, processes_per_worker: 2}",
+        "1: algorithm.participation: the processes of a worker cannot rest together; set `parallel.processes_per_worker: 1`"),
+    "average: scaled gradients": ("algorithm: {name: average, proximal: 0.1}\ntrain: {precision: fp16}",
+        "2: train.precision: fp16 would scale gradients without their proximal term; set `train.precision: bf16`"),
+    "average: a resting generator": ("algorithm: {name: average, proximal: 0.1}\nmodel: wgan\nproblem: {name: gan, gradient_penalty: 10, critic_steps: 3}",
+        "1: algorithm.proximal: the term would move the generator in every step; set `problem.critic_steps: 1`, or `algorithm.proximal: 0`"),
+    "scaffold: momentum": ("algorithm: scaffold\ntrain: {optimizer: {name: sgd, momentum: 0.9}}",
+        "2: train.optimizer: scaffold corrects steps of theta <- theta - lr g only; set `train.optimizer: {name: sgd, lr: 0.05}`, without momentum"),
+    "scaffold: clipped gradients": ("algorithm: scaffold\ntrain: {optimizer: sgd, clip_norm: 1}",
+        "2: train.clip_norm: scaffold corrects steps of theta <- theta - lr g only; remove `train.clip_norm`"),
     "a shared graph that no run uses": ("topology: star\nruns: {pushed: {algorithm: gosgd}}", "1: topology: gosgd does not use a graph; remove `topology`, or set `topology.name: complete`"),
 }  # fmt: skip
 
@@ -163,7 +175,8 @@ GRAPHS = {"adpsgd": {"name": "cycle"}, "d2": {"name": "cycle", "weights": "lazy_
 def settings(name, **changes):
     parallel = {"ranks": 4, "transport": "simulated"}
     graph = GRAPHS.get(name, {"name": "cycle" if ALGORITHMS[name].graph_properties else "complete"})
-    return {"algorithm": {"name": name}, "topology": graph, "parallel": parallel, **changes}
+    rule = {"train": {"optimizer": {"name": "sgd"}}} if name == "scaffold" else {}
+    return {"algorithm": {"name": name}, "topology": graph, "parallel": parallel, **rule, **changes}
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

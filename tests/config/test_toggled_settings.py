@@ -85,7 +85,11 @@ def base(name):
     algorithm |= {"momentum": 0.9} if name == "gem" else {}
     graph = {"topology": GRAPHS.get(name, {"name": "cycle"})} if config.capabilities.graph_properties else {}
     train = {"epochs": 1, "batch_size": 9}
-    train |= {} if config.capabilities.step == "algorithm's" else {"optimizer": SGD}
+    train |= (
+        {}
+        if config.capabilities.step == "algorithm's"
+        else {"optimizer": SGD | {"momentum": 0.5 * (name != "scaffold")}}
+    )
     return {
         "name": "t", "algorithm": algorithm, **graph, "train": train,
         "parallel": {"ranks": 4 + config.capabilities.supports_server_tree, "transport": "simulated"},

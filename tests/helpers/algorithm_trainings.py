@@ -50,6 +50,13 @@ SYNCHRONOUS = {
         "algorithm": {"name": "diloco", "sync_every": MEETING},
         "compression": {"name": "random_k", "fraction": 0.1},
     },
+    "average, clients": {
+        "algorithm": {"name": "average", "sync_every": MEETING, "participation": 0.5, "proximal": 0.1}
+    },
+    "scaffold": {
+        "algorithm": {"name": "scaffold", "sync_every": MEETING},
+        "train": {"optimizer": {"name": "sgd", "lr": 0.02}},
+    },
     "individual": {},
     "downpour, synchronous": served("downpour", sync_every=2),
     "downpour, masters": {**served("downpour", masters=2), **FIVE},
@@ -83,7 +90,7 @@ SYNCHRONOUS = {
     "allreduce, shard": {"algorithm": {"name": "allreduce", "shard": "optimizer"}},
 }
 # These cases are also stopped within a round.
-ROUNDS = {"average": MEETING, "diloco": MEETING, "noloco": MEETING, "dinno": ROUND, "next": ROUND}
+ROUNDS = dict.fromkeys(("average", "diloco", "noloco", "scaffold"), MEETING) | {"dinno": ROUND, "next": ROUND}
 ASYNCHRONOUS = {
     "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
     "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},

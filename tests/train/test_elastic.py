@@ -146,6 +146,10 @@ REFUSED = {
         DOWNPOUR | {"parallel": {"processes_per_worker": 2}},
         "a worker consists of several ranks (parallel.processes_per_worker)",
     ),
+    "clients": (
+        {"algorithm": {"name": "average", "participation": 0.5}},
+        "only some of its ranks take part in a round (algorithm.participation)",
+    ),
     "several masters": (
         {"algorithm": {"name": "downpour", "masters": 2}},
         "it has several servers (algorithm.masters)",

@@ -54,6 +54,11 @@ OTHER_WORDS = {
     "checkpoint.keep": "save_total_limit save_top_k",
 }  # fmt: skip
 KEY_OF_WORD = {word: key for key, words in OTHER_WORDS.items() for word in words.split()}
+# Names of algorithms elsewhere, by what to write.
+OTHER_ALGORITHMS = {
+    "fedavg": "{name: average, participation: 0.25}", "fedprox": "{name: average, proximal: 0.01}",
+    "local_sgd": "average", "ddp": "allreduce", "bsp": "allreduce", "eamsgd": "{name: easgd, momentum: 0.9}",
+}  # fmt: skip
 # Words for which NNLO has no key.
 REMARKS = {
     "num_workers": "remove it, because each rank loads its own batches; parallel.ranks is the number of processes that train",
