@@ -48,6 +48,14 @@ def test_pages_of_all_shapes_are_well_formed(fake, report, jobs):
     check(report(fake))
 
 
+def test_a_page_of_many_runs_shows_the_matrices_of_the_best(fake, report):
+    for number in range(13):
+        fake.job(f"run-{number}", epochs=2, level=0.3 + number / 20)
+    text = report(fake).read_text()
+    shown = [number for number in range(13) if f'aria-label="confusion matrix of run-{number}"' in text]
+    assert shown == list(range(7, 13))
+
+
 def test_a_loss_that_is_not_a_number_is_no_text_of_the_page(fake, report):
     folder = fake.job()
     history = (folder / "history.csv").read_text()

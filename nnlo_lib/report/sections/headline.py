@@ -93,7 +93,7 @@ def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[
         sentences.append(f"The run is better than {len(beaten)} of {len(others)} other runs.")
     elif beaten:
         sentences.append(f"The run is better than {_differences(best, beaten)}.")
-    if not metric.chose_weights(table):
+    if not metric.chose_weights(table.to_dict("records")):
         sentences.append(_undecided(best, undecided))
     if better:
         are = "is" if len(better) == 1 else "are"
@@ -123,7 +123,7 @@ def _chosen_weights(table: pd.DataFrame, metric: ComparedMetric) -> str:
         return ""
     keys = dict.fromkeys(key for text in chosen["weights_chosen_by"] for key in text.split(", "))
     rules = f"{listing([f'train.{key}' for key in keys])} of {_bold(chosen['run'])}"
-    if metric.chose_weights(table):
+    if metric.chose_weights(table.to_dict("records")):
         return (
             f"No run is called better: {rules} chose the weights by the samples of this comparison, whose "
             f"{metric.words} is therefore too good; a test split decides instead."

@@ -59,6 +59,11 @@ class ConfusionMatrix:
         shares: NDArray[np.float64] = self.counts / np.maximum(totals, 1)
         return shares
 
+    @property
+    def accuracy(self) -> float:
+        """Share of the samples that are right."""
+        return float(np.trace(self.counts) / self.counts.sum())
+
     def by_class(self) -> list[list[str]]:
         """Return class, precision, recall, F1 (0 if not defined) and samples per task of each class, and their means."""
         right, true, guessed = np.diag(self.counts), self.counts.sum(axis=1), self.counts.sum(axis=0)

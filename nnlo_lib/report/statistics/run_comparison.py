@@ -2,11 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ SHARES = ("calibration_error", *LARGER_IS_BETTER_NAMES)  # metrics between 0 and
 Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
 JobKey = tuple[str, int, int | None]  # run, seed, fold
 SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a value for each test sample
+Rows = Sequence[Mapping[Any, Any]]  # of the summary
 
 
 @dataclass(frozen=True)
@@ -73,27 +74,32 @@ class ComparedMetric:
         """The metric with its samples: `test accuracy`, `validation loss`."""
         return f"{'validation' if self.is_validation else self.split} {self.name}".replace("_", " ")
 
-    def overlap(self, rows: pd.DataFrame) -> float:
+    def overlap(self, rows: Rows) -> float:
         """Return evaluated samples divided by training samples if each job has its own split, else 0."""
         # A test split and a validation split of the data set are the same for all jobs.
-        is_own = self.is_validation or (rows["split"] == "held back").all()
+        is_own = self.is_validation or all(row["split"] == "held back" for row in rows)
         if self.is_ratio or not is_own:
             return 0.0
-        own = rows["validation_samples"] if self.is_validation else rows["samples"]
-        return float((own / rows["training_samples"]).mean())
+        return float(np.mean([row[self._samples] / row["training_samples"] for row in rows]))
 
-    def chose_weights(self, rows: pd.DataFrame) -> bool:
+    def chose_weights(self, rows: Rows) -> bool:
         """Return True if the evaluated samples chose the weights of a job: `restore_best`, for example.
 
         The best of several validations is better than new samples would be, so that it decides nothing.
         """
-        on_test = not self.is_validation and bool((rows["split"] == "test").all())
-        return not on_test and not self.is_ratio and bool(rows["weights_chosen_by"].notna().any())
+        on_test = not self.is_validation and all(row["split"] == "test" for row in rows)
+        return not (on_test or self.is_ratio) and any(
+            isinstance(row["weights_chosen_by"], str) for row in rows
+        )
 
-    def step(self, rows: pd.DataFrame) -> float:
+    def step(self, rows: Rows) -> float:
         """Return the distance between neighboring values: 1/samples for an accuracy, else 0."""
-        samples = float(rows["validation_samples" if self.is_validation else "samples"].mean())
+        samples = float(np.mean([row[self._samples] for row in rows]))
         return 1 / samples if self.is_accuracy and samples > 0 else 0.0
+
+    @property
+    def _samples(self) -> str:
+        return "validation_samples" if self.is_validation else "samples"
 
 
 SPEEDS = (
@@ -197,9 +203,19 @@ def compare_runs(
     differences. Runs with different data are not paired. Nothing is tested if the evaluated samples chose weights.
     Runs that share a single job are compared by `sample_values`; `untested` returns why a pair of runs is not tested.
     """
+    values = table[metric.column].astype(float)
+    if metric.is_ratio:  # logarithms turn ratios into differences
+        values = values.where(values > 0).map(np.log)
+    # The jobs of a run differ; equal results of all seeds are repetitions of one result. Equal accuracies of few samples
+    # are no equal results: the losses differ.
+    varying = table.groupby("run")[[*{metric.column, "loss"}]].nunique().gt(1).any(axis=1)
+    fold = table["fold"].astype("Int64").fillna(-1)
+    # Dictionaries, because pandas takes 20 ms for each pair of runs.
+    rows = table.assign(fold=fold, value=values, varies=table["run"].map(varying)).to_dict("records")
     pairs = []
     for run, other in combinations(dict.fromkeys(table["run"]), 2):
-        pair = _compared_pair(table, metric, run, other, sample_values)
+        both = [row for row in rows if row["run"] in (run, other)]
+        pair = _compared_pair(both, metric, run, other, sample_values)
         if why := untested(run, other):
             pair = replace(pair, test=without_verdict(pair.test.difference, pair.test.pairs), untested=why)
         pairs.append(pair)
@@ -207,39 +223,38 @@ def compare_runs(
     tested, found = sum(np.isfinite(adjusted)), []
     for pair, p_holm in zip(pairs, adjusted, strict=True):
         is_open = pair.method == "seeds" and p_holm > ERROR_RATE
-        found.append(
-            replace(pair, p_holm=p_holm, more_seeds=more_seeds(pair.test, tested) if is_open else None)
-        )
+        needed = more_seeds(pair.test, tested) if is_open else None
+        found.append(replace(pair, p_holm=p_holm, more_seeds=needed))
     return found
 
 
 def _compared_pair(
-    table: pd.DataFrame, metric: ComparedMetric, run: str, other: str, sample_values: SampleValues
+    rows: Rows, metric: ComparedMetric, run: str, other: str, sample_values: SampleValues
 ) -> RunComparison:
-    """Return the test of a pair of runs, without `p_holm` and `more_seeds`, which depend on the other pairs."""
-    rows = table[table["run"].isin((run, other))]
-    numbers = rows[metric.column].astype(float)
-    if metric.is_ratio:  # logarithms turn ratios into differences
-        numbers = numbers.where(numbers > 0).map(np.log)
-    # A missing fold would not be equal to another missing fold.
-    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=numbers)
-    keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
-    sides = [keyed[keyed["run"] == name] for name in (run, other)]
-    both = sides[0].merge(sides[1], left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
-    same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
-    values, others = (both.loc[same | metric.is_ratio, name] for name in ("value", "value_other"))
-    left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
-    method: Method = "folds" if rows["fold"].notna().any() else "seeds"
-    is_chosen, first = metric.chose_weights(rows), values.index[:1]
+    """Return the test of a pair of runs, without `p_holm` and `more_seeds`, which depend on the other pairs.
+
+    `rows` are those of the two runs; a job without folds has fold -1.
+    """
+    finite = [row for row in rows if math.isfinite(row["value"])]
+    ours, theirs = (
+        {(row["seed"], row["fold"]): row for row in finite if row["run"] == name} for name in (run, other)
+    )
+    pairs = [(ours[key], theirs[key]) for key in sorted(ours.keys() & theirs.keys())]
+    alike = [
+        pair
+        for pair in pairs
+        if metric.is_ratio or all(pair[0][it] == pair[1][it] for it in ("data", "split"))
+    ]
+    left_out = len({(row["seed"], row["fold"]) for row in rows}) - len(alike)
+    method: Method = "folds" if any(row["fold"] >= 0 for row in rows) else "seeds"
+    is_chosen = metric.chose_weights(rows)
+    differences = [own["value"] - their["value"] for own, their in alike]
     if by_seed := method == "folds" and not metric.is_validation and not metric.is_ratio:
         # The folds of a seed are tested on the same samples: together they are one observation.
-        method, values, others = "seeds", values.groupby("seed").mean(), others.groupby("seed").mean()
-    # The jobs of a run differ; equal results of all seeds are repetitions of one result. Equal accuracies of few samples
-    # are no equal results: the losses differ.
-    names = {metric.column, "loss"} & set(rows)
-    varies = any(own.nunique() > 1 for name in names for _, own in rows.groupby("run")[name])
-    differences = (values - others).to_list()
-    if len(differences) > 1 and varies:
+        values = [(own["seed"], own["value"], their["value"]) for own, their in alike]
+        means = pd.DataFrame(values, columns=["seed", "own", "their"], dtype=float).groupby("seed").mean()
+        method, differences = "seeds", (means["own"] - means["their"]).to_list()
+    if len(differences) > 1 and any(row["varies"] for row in rows):
         test = paired_test(differences, metric.overlap(rows), metric.step(rows))
         test = without_verdict(test.difference, test.pairs) if is_chosen else test
         too_few = f"a test needs {MIN_PAIRS} {method}" if len(differences) < MIN_PAIRS else ""
@@ -247,13 +262,13 @@ def _compared_pair(
         return RunComparison(metric, run, other, method, test, math.nan, left_out, None, too_few, few)
     of_samples = None
     # The only pair that is left of several jobs does not stand for the jobs that failed.
-    is_single = rows.groupby("run").size().max() == 1 or len(differences) > 1
+    is_single = max(Counter(row["run"] for row in rows).values()) == 1 or len(differences) > 1
     if is_single and differences and not (by_seed or is_chosen or metric.is_ratio or metric.is_validation):
-        [(seed, fold)] = first
-        key = int(seed), None if fold < 0 else int(fold)
-        ours, theirs = (sample_values((name, *key), metric.column) for name in (run, other))
-        if ours is not None and theirs is not None and len(ours) == len(theirs):
-            of_samples = sample_test(ours, theirs)
+        seed, fold = alike[0][0]["seed"], alike[0][0]["fold"]
+        key = seed, None if fold < 0 else fold
+        own, their = (sample_values((name, *key), metric.column) for name in (run, other))
+        if own is not None and their is not None and len(own) == len(their):
+            of_samples = sample_test(own, their)
     test, method = of_samples or paired_test(differences[:1]), "samples" if of_samples else "seeds"
     return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
 
