@@ -77,7 +77,7 @@ AFTER_OVERVIEW = f"""`python benchmarks/gallery.py --mnist FOLDER --cifar FOLDER
 GROUPS = {  # the answer in a few words, and the examples
     "How many bytes?": (
         "`average` communicates in each tenth step, `diloco` in each twentieth; `allreduce` and `choco_sgd` compress. [Compression](../reference/algorithms.md#compression)",
-        "allreduce average diloco choco_sgd",
+        "allreduce average diloco noloco choco_sgd",
     ),
     "Which algorithm under stragglers?": (
         "One that does not wait: with a server (`downpour`, `easgd`, `eamsgd`, `gem`), or between nodes (`gosgd`, `adpsgd`). [A straggler](../reference/algorithms.md#a-straggler) compares them",

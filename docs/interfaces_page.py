@@ -33,8 +33,8 @@ INTERFACES = {
 }
 # Of these classes, a user needs these members; NNLO itself needs the others.
 MEMBERS = {
-    "Communicator": "rank size barrier broadcast allreduce iallreduce exchange send receive probe iprobe gather split now "
-    "outside_of_time",
+    "Communicator": "rank size barrier broadcast allreduce iallreduce part reduce_scatter allgather exchange send receive probe iprobe gather "
+    "split now outside_of_time",
     "SearchSpace": "free size sample points point_at unit_row encode decode",
     "StudySnapshot": "epochs trials top is_complete has_failed mean_value final_value",
 }

@@ -6,7 +6,7 @@ from torch import Tensor
 from nnlo_lib.algorithms.base import ReplicaView, SampleShare, relative_error
 from nnlo_lib.algorithms.dsgd import DecentralizedAlgorithm
 from nnlo_lib.algorithms.neighbor_exchange import NeighborExchange
-from nnlo_lib.topology.topology import MixingMatrix
+from nnlo_lib.topology.mixing_matrix import MixingMatrix
 
 DEFAULT_PENALTY = 0.6  # mean over the nodes of sum_j beta_ij; measured: docs/reference/algorithms.md#defaults
 

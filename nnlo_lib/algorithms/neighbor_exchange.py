@@ -16,13 +16,12 @@ from nnlo_lib.topology.topology import Topology, build_topology
 
 @dataclass(frozen=True)
 class NeighborVectors:
-    """Vectors and weights of one round, as nodes see each other's vectors (the public copies if lossy).
-
-    `mixing_delta` and `disagreement` overwrite `others`: call one of them, once.
-    """
+    """Vectors and weights of one round, as nodes see each other's vectors (the public copies if lossy)."""
 
     own: Tensor  # this node's vector (P,), as its neighbors see it; not a copy
-    others: dict[int, Tensor]  # the neighbors' vectors (P,), as this node sees them, by rank
+    others: dict[
+        int, Tensor
+    ]  # the neighbors' vectors (P,), as this node sees them, by rank; not to be changed
     weights: dict[int, float]  # mixing weights w_ij of the neighbors j, by rank
 
     def mixing_delta(self) -> Tensor:
@@ -34,11 +33,11 @@ class NeighborVectors:
         return self._sum({other: -(weights[other] if weights else 1.0) for other in self.others})
 
     def _sum(self, weights: dict[int, float]) -> Tensor:
-        total = torch.zeros_like(self.own)
+        total, difference = torch.zeros_like(self.own), torch.empty_like(self.own)
         # Differences are exactly zero if nodes agree, however weights are rounded. Neighbors are in ascending
         # order on every transport, which gives the same bits.
         for neighbor, vector in self.others.items():
-            total.add_(vector.sub_(self.own), alpha=weights[neighbor])
+            total.add_(torch.sub(vector, self.own, out=difference), alpha=weights[neighbor])
         return total
 
 
@@ -72,7 +71,10 @@ class NeighborExchange:
         mixing = self.topology.at(self.round)
         weights, receivers = mixing.neighbors(self.comm.rank), mixing.receivers(self.comm.rank)
         if self._compressor.lossless:
-            own, others = vector, self._exchange(vector, list(weights), receivers)
+            own, others = (
+                vector,
+                self.comm.exchange_like(vector, dict.fromkeys(receivers, vector), list(weights)),
+            )
         else:
             own, others = self._public(vector, list(weights), receivers)
         self.round += 1
@@ -99,25 +101,19 @@ class NeighborExchange:
             self.comm.send(vector, higher)
         self.round += 1
 
-    def _exchange(self, vector: Tensor, sources: list[int], receivers: list[int]) -> dict[int, Tensor]:
-        incoming = {source: torch.empty_like(vector) for source in sources}
-        self.comm.exchange(dict.fromkeys(receivers, vector), incoming)
-        return incoming
-
     def _public(
         self, vector: Tensor, sources: list[int], receivers: list[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         own = self._copies[self.comm.rank]
         # The difference to the public copy includes the errors of earlier rounds: no residual is needed.
         payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
-        payloads = self._exchange(payload, sources, receivers)
+        payloads = self.comm.exchange_like(payload, dict.fromkeys(receivers, payload), sources)
         change = torch.empty_like(vector)
         # A node decodes its own payload like its neighbors, so that all copies have the same bits.
         for node, encoded in {self.comm.rank: payload, **payloads}.items():
             self._compressor.decode(encoded, change)
             self._copies[node].add_(change)
-        # Clones, because NeighborVectors overwrites the vectors of the neighbors.
-        return own, {source: self._copies[source].clone() for source in sources}
+        return own, {source: self._copies[source] for source in sources}
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a resumed run needs."""

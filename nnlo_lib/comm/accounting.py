@@ -5,6 +5,14 @@ from collections.abc import Callable
 from typing import Any, Self
 
 ALLGATHER_MAX_BYTES = 32_768  # up to here one round of messages is faster than two
+# Compiled loops may round the last few values of a vector differently from the others: parts end at whole blocks.
+PART_BLOCK = 64
+
+
+def parts_of(values: int, ranks: int) -> list[slice]:
+    """Return the ranks' parts of a vector in a reduce-scatter: equal, except that the last ones may be shorter or empty."""
+    most = -(-values // (ranks * PART_BLOCK)) * PART_BLOCK
+    return [slice(min(rank * most, values), min((rank + 1) * most, values)) for rank in range(ranks)]
 
 
 def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
@@ -54,6 +62,10 @@ class Traffic:
         size = allreduce_bytes(values, width, rank, ranks)
         self._add(allreduce_rounds(values, width, ranks) * (ranks - 1), size, purpose)
         return size
+
+    def count_parts(self, size: int, ranks: int, purpose: str) -> None:
+        """Count the messages of parts of a vector, `size` bytes in all, to the other ranks."""
+        self._add(ranks - 1, size, purpose)
 
     def count_ring(self, size: int, ranks: int, purpose: str) -> None:
         """Count an all-reduce of `size` bytes by a library, whose algorithm is unknown, as if it were a ring."""

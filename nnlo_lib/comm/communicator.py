@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar
 
+import torch
 from torch import Tensor
 
-from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
+from nnlo_lib.comm.accounting import PhaseSeconds, Traffic, parts_of
 from nnlo_lib.core.failpoints import failpoint, failpoints_are_armed
 
 P = ParamSpec("P")
@@ -130,6 +131,29 @@ class Communicator(ABC):
         """
         self.iallreduce(vector, purpose).wait()
 
+    def part(self, values: int) -> slice:
+        """Return this rank's part of a vector of `values` in `reduce_scatter` and `allgather`; it may be empty."""
+        return parts_of(values, self.size)[self.rank]
+
+    def reduce_scatter(self, vector: Tensor, purpose: str = "gradient") -> None:
+        """Overwrite this rank's `part` of `vector` (P,) with the sum over ranks, in rank order; all ranks make this call.
+
+        The other parts stay. With `allgather`, it has the bits of `allreduce`.
+        """
+        size = (vector.numel() - vector[self.part(vector.numel())].numel()) * vector.element_size()
+        self.traffic.count_parts(size, self.size, purpose)
+        self.exchange_parts(vector, size, gathers=False)
+
+    def allgather(self, vector: Tensor, purpose: str = "parameters") -> None:
+        """Overwrite each other rank's `part` of `vector` (P,) with the values of that rank; all ranks make this call."""
+        size = (self.size - 1) * vector[self.part(vector.numel())].nbytes
+        self.traffic.count_parts(size, self.size, purpose)
+        self.exchange_parts(vector, size, gathers=True)
+
+    @abstractmethod
+    def exchange_parts(self, vector: Tensor, size: int, gathers: bool) -> None:
+        """Implement `allgather` if `gathers`, else `reduce_scatter`; this rank sends `size` bytes."""
+
     @abstractmethod
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
@@ -139,6 +163,21 @@ class Communicator(ABC):
         Only the ranks that are named take part: each sender names this rank in its `outgoing`. One vector may go to
         several ranks. The call returns when all vectors have been sent and received.
         """
+
+    def exchange_like(
+        self, like: Tensor, outgoing: Mapping[int, Tensor], sources: Sequence[int]
+    ) -> dict[int, Tensor]:
+        """Make an `exchange`; return the vectors of `sources`, each of the length of `like`, which must not be changed.
+
+        Simulated ranks share one copy of a vector that goes to several of them.
+        """
+        incoming = {source: torch.empty_like(like) for source in sources}
+        self.exchange(outgoing, incoming)
+        return incoming
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` returns, without messages; simulated ranks share the object that the first one of them makes."""
+        return make()
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:

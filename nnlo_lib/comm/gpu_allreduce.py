@@ -27,7 +27,7 @@ class NcclAllreduce:
     def __init__(
         self, comm: Communicator, timeout: float, fastest: bool = False, backend: str = "nccl"
     ) -> None:
-        self._size, self._fastest = comm.size, fastest
+        self._rank, self._size, self._fastest = comm.rank, comm.size, fastest
         # An earlier trial in this process may have left its process group.
         if distributed.is_initialized():
             distributed.destroy_process_group()
@@ -37,24 +37,36 @@ class NcclAllreduce:
             backend, store=store, rank=comm.rank, world_size=comm.size, timeout=limit
         )
 
-    def begin(self, vector: Tensor) -> Callable[[WaitUntil], None]:
-        """Start the sum; return a function that waits and overwrites `vector` (P,) with the sum."""
+    def begin(
+        self, vector: Tensor, part: int = 0, reduces: bool = True, gathers: bool = True
+    ) -> Callable[[WaitUntil], None]:
+        """Start the sum; return a function that waits and overwrites `vector` (P,) with the sum.
+
+        With one of `reduces` and `gathers`, do one half of it, with parts of `part` values: add this rank's part, or fetch
+        the other parts.
+        """
         if self._fastest:
             is_done = _done(distributed.all_reduce(vector, async_op=True))
             return lambda wait: wait(is_done)
         size = self._size
-        padded = vector.new_zeros(size * -(-vector.numel() // size))
+        padded = vector.new_zeros(size * (part or -(-vector.numel() // size)))
         padded[: vector.numel()] = vector
-        parts = torch.empty_like(padded)
-        is_scattered = _done(distributed.all_to_all_single(parts, padded, async_op=True))
+        mine = padded.view(size, -1)[self._rank]
+        parts = torch.empty_like(padded) if reduces else mine.clone()
+        is_scattered = (
+            _done(distributed.all_to_all_single(parts, padded, async_op=True)) if reduces else lambda: True
+        )
 
         def finish(wait: WaitUntil) -> None:
             wait(is_scattered)
-            total, *others = parts.view(size, -1)
+            total, *others = parts.view(-1, mine.numel())
             for other in others:
                 total.add_(other)
             # `padded` may be overwritten, because the all-to-all that read it is complete.
-            wait(_done(distributed.all_gather_into_tensor(padded, total, async_op=True)))
+            if gathers:
+                wait(_done(distributed.all_gather_into_tensor(padded, total, async_op=True)))
+            else:
+                mine.copy_(total)
             vector.copy_(padded[: vector.numel()])
 
         return finish

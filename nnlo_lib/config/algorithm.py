@@ -17,10 +17,19 @@ from nnlo_lib.config.base import (
 )
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.decentralized import DecentralizedConfig, GossipConfig
-from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
+from nnlo_lib.config.optimizer import WHOLE_KERNELS, OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
 
+Participation = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=1,
+        description="Fraction of the ranks that train in a round of `sync_every` steps, at least one, drawn from the seed. "
+        "The others rest: their samples of these steps are not used (McMahan et al. 2017).",
+    ),
+]
 SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
 
 
@@ -44,6 +53,14 @@ class AllReduceConfig(BaseAlgorithmConfig):
     """Megabytes of gradient per message; messages are sent during the backward pass. 0: one message after the backward
     pass, which is faster if all ranks share a machine. With `reduction: reproducible`, results are bit-identical for
     every value."""
+    shard: Literal["none", "optimizer"] = "none"
+    """optimizer: each rank updates a part of the parameters and keeps the moments of this part only (ZeRO stage 1). The
+    results are bit-identical, except with `train.clip_norm`."""
+
+    @property
+    def shards_optimizer(self) -> bool:
+        """True if `shard` is optimizer."""
+        return self.shard == "optimizer"
 
     @property
     def sums_in_rank_order(self) -> bool:
@@ -51,7 +68,20 @@ class AllReduceConfig(BaseAlgorithmConfig):
         return self.reduction == "reproducible"
 
     def faults(self, run: Any) -> Iterator[str]:
-        """Yield a fault if a run (config.Run) combines `reduction: fastest` with compression."""
+        """Yield faults if a run (config.Run) combines `reduction: fastest` or `shard` with what they exclude."""
+        rule, sharded = run.train.optimizer, "`algorithm.shard: optimizer`"
+        whole = {
+            "compression.name: none": (run.compression.name != "none", "compressors encode whole gradients"),
+            "algorithm.reduction: reproducible": (not self.sums_in_rank_order, "parts are added in rank order"),
+            "algorithm.bucket_mb: 0": (self.bucket_mb > 0, "parts are sent after the backward pass"),
+            "train.optimizer.name: adamw": (rule.kernel in WHOLE_KERNELS, f"{rule.name} needs all parameters"),
+            "train.precision: bf16": (run.train.precision == "fp16", "only one rank sees an overflow"),
+            "problem.name: classification": (run.problem.name == "gan", "each network has an optimizer"),
+        }  # fmt: skip
+        for setting, (is_whole, reason) in whole.items():
+            if self.shards_optimizer and is_whole:
+                remedy = "" if setting.startswith("problem") else f"`{setting}`, or "
+                yield f"{setting.partition(':')[0]}: not with {sharded}: {reason}; set {remedy}`algorithm.shard: none`"
         if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):
             yield (
                 "algorithm.reduction: compressed gradients are always added in rank order; remove `algorithm.reduction`"
@@ -68,6 +98,31 @@ class AverageConfig(BaseAlgorithmConfig):
     )
     sync_every: int = Field(10, ge=1)
     """Local steps between two averagings."""
+    participation: Participation = 1.0
+    proximal: float = Field(0.0, ge=0)
+    """FedProx's mu: each gradient gets mu times the distance to the parameters of the round's start (Li et al. 2020)."""
+
+    @property
+    def reference(self) -> str:
+        """Reference of the class: another one if the ranks are clients of federated averaging."""
+        is_federated = self.some_ranks_rest or self.proximal
+        return "nnlo_lib.algorithms.federated:FederatedAverage" if is_federated else self.implementation
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield what a run (config.Run) cannot combine with ranks that rest, or with the proximal term."""
+        at = "algorithm.participation" if self.some_ranks_rest else "algorithm.proximal"
+        if self.reference != self.implementation and not isinstance(run.compression, NoCompressionConfig):
+            yield f"{at}: does not support compression; set `compression.name: none`, or remove `{at}`"
+        if self.some_ranks_rest and run.parallel.processes_per_worker > 1:
+            yield f"{at}: the processes of a worker cannot rest together; set `parallel.processes_per_worker: 1`"
+        if self.proximal and run.train.precision == "fp16":
+            yield "train.precision: fp16 would scale gradients without their proximal term; set `train.precision: bf16`"
+        if self.proximal and (resting := getattr(run.problem, "resting_key", None)):
+            moved, value = RESTING[resting]
+            yield (
+                f"algorithm.proximal: the term would move {moved} in every step; set `problem.{resting}: {value}`, or "
+                "`algorithm.proximal: 0`"
+            )
 
 
 class DiLoCoConfig(BaseAlgorithmConfig):
@@ -82,6 +137,61 @@ class DiLoCoConfig(BaseAlgorithmConfig):
     """Learning rate of the outer step."""
     outer_momentum: float = Field(0.9, ge=0, lt=1)
     """Nesterov momentum of the outer step."""
+    fragments: int = Field(1, ge=1)
+    """Equal parts of the parameters that take turns in `sync_every` steps, so that messages are smaller (Streaming
+    DiLoCo)."""
+    overlap: int = Field(0, ge=0)
+    """Local steps that ranks take while the change of a part is sent; its outer step follows after them."""
+    alpha: float | None = Field(None, ge=0, lt=1)
+    """With `overlap`: weight of a rank's own parameters after an outer step; null: 0.5, as in the paper."""
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield faults if parts cannot take turns in `sync_every` steps, or `alpha` has no effect."""
+        if self.fragments > self.sync_every:
+            yield f"algorithm.fragments: must be at most `sync_every`, {self.sync_every}, so that each part has a step"
+        if self.overlap >= self.sync_every:
+            yield f"algorithm.overlap: must be below `sync_every`, {self.sync_every}, so that a part has one message"
+        if self.alpha is not None and not self.overlap:
+            yield "algorithm.alpha: has no effect without `algorithm.overlap`; set `algorithm.overlap: 1` or remove it"
+
+
+class NoLoCoConfig(BaseAlgorithmConfig):
+    """Local steps, then an outer step with momentum and the average of a random pair (Kolehmainen et al. 2025)."""
+
+    name: Literal["noloco"] = "noloco"
+    implementation = "nnlo_lib.algorithms.local_sgd:NoLoCo"
+    capabilities = Capabilities(keeps_weight_clip="no")
+    sync_every: int = Field(50, ge=1)
+    """Local steps between two outer steps, each with another partner."""
+    outer_lr: float = Field(0.7, gt=0)
+    """Weight of the pair's mean change in the outer step."""
+    outer_momentum: float = Field(0.5, ge=0, lt=1)
+    """Momentum of the outer step."""
+    gamma: float = Field(0.7, gt=0, lt=2)
+    """Weight of the way to the pair's mean parameters in the outer step."""
+
+
+class ScaffoldConfig(BaseAlgorithmConfig):
+    """Federated averaging whose control variates correct the drift of unequal samples (Karimireddy et al. 2020)."""
+
+    name: Literal["scaffold"] = "scaffold"
+    implementation = "nnlo_lib.algorithms.federated:Scaffold"
+    capabilities = Capabilities(
+        supports_worker_groups=False, one_model=True, keeps_gradients=True, keeps_critic_steps="no"
+    )
+    sync_every: int = Field(10, ge=1)
+    """Local steps of a round."""
+    participation: Participation = 1.0
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield what makes the steps of a run (config.Run) others than theta <- theta - lr g, which scaffold corrects."""
+        rule, why = run.train.optimizer, "scaffold corrects steps of theta <- theta - lr g only"
+        if rule.name != "sgd" or rule.momentum:
+            yield f"train.optimizer: {why}; set `train.optimizer: {{name: sgd, lr: 0.05}}`, without momentum"
+        if run.train.clip_norm is not None:
+            yield f"train.clip_norm: {why}; remove `train.clip_norm`"
+        if getattr(run.problem, "generator_optimizer", None):
+            yield f"problem.generator_optimizer: {why}; remove `problem.generator_optimizer`"
 
 
 class IndividualConfig(BaseAlgorithmConfig):
@@ -100,7 +210,9 @@ class IndividualConfig(BaseAlgorithmConfig):
             )
 
 
-CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualConfig
+CollectiveConfig = (
+    AllReduceConfig | AverageConfig | DiLoCoConfig | NoLoCoConfig | ScaffoldConfig | IndividualConfig
+)
 
 
 class ParameterServerConfig(BaseAlgorithmConfig):

@@ -102,9 +102,19 @@ class BaseAlgorithmConfig(ImplementedConfig):
         return self.capabilities.asynchronous and not getattr(self, "synchronous", False)
 
     @property
+    def some_ranks_rest(self) -> bool:
+        """True if only some ranks take part in a round: an epoch does not use all samples."""
+        return bool(getattr(self, "participation", 1) < 1)
+
+    @property
     def sums_in_rank_order(self) -> bool:
         """True if sums are added in rank order, so that they are bit-identical in every run."""
         return True
+
+    @property
+    def shards_optimizer(self) -> bool:
+        """True if each rank has the optimizer of a part of the parameters only."""
+        return False
 
     def doubts(self, run: Any) -> Iterator[str]:
         """Yield warnings of settings of a run (config.Run) that are valid, but known to train badly."""

@@ -29,6 +29,7 @@ ExcludeVectors = Annotated[
     ),
 ]
 Kernel = Literal["fused", "fused on cpu", "chunked on cpu", "layerwise", "flat"]
+WHOLE_KERNELS: tuple[Kernel, ...] = ("layerwise", "flat")  # an update of one value depends on others
 
 
 class ParameterGroupConfig(ConfigModel):
@@ -83,7 +84,7 @@ class BaseOptimizerConfig(ImplementedConfig):
 
     @model_validator(mode="after")
     def _groups_fit(self) -> Self:
-        if (self.groups or self.weight_decay_on != "all") and self.kernel in ("layerwise", "flat"):
+        if (self.groups or self.weight_decay_on != "all") and self.kernel in WHOLE_KERNELS:
             raise_config_error(
                 "only for element-wise optimizers, such as sgd, adamw or lion; lars and lamb have `exclude_vectors`, muon has `adamw`",
                 "groups" if self.groups else "weight_decay_on",

@@ -175,8 +175,10 @@ class TableReaderConfig(BaseReaderConfig):
     """Column of the class, or of the number to learn."""
     target: Literal["classes", "numbers"] = "classes"
     """Meaning of the label. classes: each different text or whole number is a class; numbers: regression."""
+    weight: str | None = Field(None, min_length=1)
+    """Column of the weight of each row, at least 0, in the loss and the metrics; null: all rows count the same."""
     features: Files = ("*",)
-    """Names or patterns of the columns to use, such as pixel_*; all but the label."""
+    """Names or patterns of the columns to use, such as pixel_*; never the label or the weight."""
     exclude: Files = ()
     """Names or patterns of the columns to leave out."""
     categorical: Files = ()

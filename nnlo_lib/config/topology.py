@@ -123,6 +123,14 @@ class OnePeerExponentialGraphConfig(BaseGraphConfig):
     name: Literal["one_peer_exponential"] = "one_peer_exponential"
 
 
+class BaseKGraphConfig(BaseGraphConfig):
+    """At most k neighbors per round, and the exact average after few rounds (Takezawa et al. 2023, arXiv:2305.11420)."""
+
+    name: Literal["base_k"] = "base_k"
+    k: int = Field(1, ge=1)
+    """Largest number of neighbors of a node in a round; the average takes at most 2 log(nodes) / log(k + 1) + 2 rounds."""
+
+
 class CompleteBipartiteGraphConfig(UndirectedGraphConfig):
     """Every even node is linked with every odd node."""
 
@@ -243,7 +251,7 @@ class DirectedEdgesGraphConfig(EdgeListConfig):
 
 GraphConfig = Annotated[
     WheelGraphConfig | CycleGraphConfig | StarGraphConfig | PathGraphConfig | CompleteGraphConfig | GridGraphConfig | TorusGraphConfig | HypercubeGraphConfig | ExponentialGraphConfig | OnePeerExponentialGraphConfig
-    | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | DelaunayGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
+    | BaseKGraphConfig | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | DelaunayGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
     Field(discriminator="name"),
 ]  # fmt: skip
 

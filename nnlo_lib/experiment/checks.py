@@ -15,7 +15,7 @@ from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_set
 from nnlo_lib.config.base import BUILT_IN, USER_CLASS, USER_CLASS_PATTERN, UserClassConfig, value_at
 from nnlo_lib.config.paths import BEST_RUN, SEARCH_FOLDER, ExperimentPaths
 from nnlo_lib.config.rules.combinations import unused_settings
-from nnlo_lib.config.rules.key_names import unknown_key
+from nnlo_lib.config.rules.key_names import OTHER_ALGORITHMS, unknown_key
 from nnlo_lib.config.rules.loss_rules import unvalidated_metrics
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.zoo_registry import missing_library
@@ -107,7 +107,8 @@ def _sentence(detail: ErrorDetails, key: KeyPath, known: Iterable[str]) -> str:
     if kind == "union_tag_invalid":
         names = context["expected_tags"].replace("'", "").split(", ")
         own = f", or path.py:{'function' if key[-2:] == ('data', 'reader') else 'Class'} of your own"
-        hint = suggest_name(str(context["tag"]), names)
+        meant = OTHER_ALGORITHMS.get(str(context["tag"]).lower()) if key[-1:] == ("algorithm",) else None
+        hint = f"write `algorithm: {meant}`" if meant else suggest_name(str(context["tag"]), names)
         return f"unknown name '{context['tag']}'; {hint}{own if BUILT_IN in detail['loc'] else ''}"
     if kind == "string_type" and given in ("null", "true", "false"):
         return f"must be a text, not {given}; write it in quotes, as it is in the file"

@@ -1,12 +1,13 @@
 """Metrics of all samples together, by scikit-learn, curves for the report, and whether classes are guesses; does not import torch.
 
 Arrays are those of predictions.npz: `outputs` (samples, k) are probabilities or scores of classes, or values; `targets` and
-`predicted` are classes (samples,); without classes, targets are numbers (samples, k).
+`predicted` are classes (samples,); without classes, targets are numbers (samples, k). `weights` (samples,) are those of a table.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,11 +28,13 @@ CONFIDENCE_BINS = 15  # as in Guo et al. 2017
 FALSE_POSITIVE_RATES = np.append(0, np.linspace(0, 1, 51) ** 2)
 
 
-def set_metric(name: str, outputs: Array, targets: Array, predicted: Array | None) -> float:
+def set_metric(
+    name: str, outputs: Array, targets: Array, predicted: Array | None, weights: Array | None = None
+) -> float:
     """Return a metric of all samples by its name, or by `set:path.py:function`.
 
-    NaN, if an output is not finite, or if the metric is not defined for these samples. Raises UserError if a user's function
-    fails.
+    NaN, if an output is not finite, or if the metric is not defined for these samples. A user's function gets no weights. Raises
+    UserError if it fails.
     """
     if name.startswith(SET_PREFIX):
         reference = name.removeprefix(SET_PREFIX)
@@ -53,16 +56,16 @@ def set_metric(name: str, outputs: Array, targets: Array, predicted: Array | Non
     if name == "r2":
         # Of targets that differ; scikit-learn gives a constant target 0 or 1.
         varied = np.ptp(targets, axis=0) > 0
-        return (
-            float(metrics.r2_score(targets[:, varied], outputs[:, varied])) if varied.any() else float("nan")
-        )
+        pair = targets[:, varied], outputs[:, varied]
+        return float(metrics.r2_score(*pair, sample_weight=weights)) if varied.any() else float("nan")
     if name == "f1":
-        return float(metrics.f1_score(targets, predicted, average="macro", zero_division=0))
+        scores = metrics.f1_score(targets, predicted, average="macro", sample_weight=weights, zero_division=0)
+        return float(scores)
     if name == "calibration_error":
-        confidence, accuracy, counts = reliability(outputs, targets)
+        confidence, accuracy, counts = reliability(outputs, targets, weights)
         return float(counts @ abs(confidence - accuracy) / counts.sum())
     measure = {"roc_auc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}[name]
-    return float(_mean_over_classes(measure, outputs, targets))
+    return float(_mean_over_classes(partial(measure, sample_weight=weights), outputs, targets))
 
 
 def _mean_over_classes(measure: Callable[[Array, Array], Any], outputs: Array, targets: Array) -> Any:
@@ -76,29 +79,29 @@ def _mean_over_classes(measure: Callable[[Array, Array], Any], outputs: Array, t
     return np.mean(found, axis=0) if found else float("nan")
 
 
-def roc_curve(outputs: Array, targets: Array) -> Array:
+def roc_curve(outputs: Array, targets: Array, weights: Array | None = None) -> Array:
     """Return the true positive rate at each of FALSE_POSITIVE_RATES, the mean over classes as for roc_auc; NaN if undefined."""
     from sklearn import metrics
 
     def rates(truth: Array, scores: Array) -> Array:
-        false, true, _ = metrics.roc_curve(truth, scores, drop_intermediate=True)
+        false, true, _ = metrics.roc_curve(truth, scores, sample_weight=weights, drop_intermediate=True)
         return np.append(0, np.interp(FALSE_POSITIVE_RATES[1:], false, true))
 
     return np.asarray(_mean_over_classes(rates, outputs, targets))
 
 
-def reliability(outputs: Array, targets: Array) -> tuple[Array, Array, Array]:
-    """Return mean confidence, accuracy and number of samples of each bin of the confidence that has samples.
+def reliability(outputs: Array, targets: Array, weights: Array | None = None) -> tuple[Array, Array, Array]:
+    """Return mean confidence, accuracy and number, or weight, of samples of each bin of the confidence that has samples.
 
     The confidence is the highest probability of a sample; bins have equal width (Guo et al. 2017).
     """
     confidence, is_right = outputs.max(1).astype(float), outputs.argmax(1) == targets
     places = np.minimum((confidence * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
-    counts = np.bincount(places, minlength=CONFIDENCE_BINS)
+    counts = np.bincount(places, weights, CONFIDENCE_BINS)
     filled = counts > 0
-    means = [
-        np.bincount(places, each, CONFIDENCE_BINS)[filled] / counts[filled] for each in (confidence, is_right)
-    ]
+    factors = 1 if weights is None else weights
+    sums = [np.bincount(places, each * factors, CONFIDENCE_BINS) for each in (confidence, is_right)]
+    means = [each[filled] / counts[filled] for each in sums]
     return means[0], means[1], counts[filled]
 
 

@@ -41,7 +41,10 @@ class SupervisedProblem(Problem):
     The loss of a training with class weights is sum(weight * loss) / samples, not / sum(weight) as torch's weighted mean: only
     then is the gradient of R ranks with b samples each that of one rank with R b samples, whatever classes a rank has. Balanced
     weights have mean 1 over the training samples, so that both agree for all samples together. The losses of validation and
-    evaluation have no weights, as in Keras, so that runs with and without can be compared.
+    evaluation have no class weights, as in Keras, so that runs with and without can be compared.
+
+    Weights of samples are part of the targets (`Split.weighted`). They multiply the losses in the same way, and count in
+    validation and evaluation, too.
 
     A balanced accuracy is the mean over classes of summed hits / samples of the class. Behind the sums of the other metrics are
     the samples of each class, then for each balanced accuracy the hits of each class.
@@ -113,10 +116,24 @@ class SupervisedProblem(Problem):
         # On demand: the trainer computes metrics after the exchange of gradients has begun.
         return BatchLoss(loss, lambda: self.sums(outputs, targets, loss))
 
-    def training_losses(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """Return the loss of each sample times the weight of its class, (samples,)."""
+    def unpacked(self, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the labels, and the weights of the samples, (samples,) float64, or None; see `Split.weighted`."""
+        if not targets.is_complex():
+            return targets, None
+        return (targets.real.long() if self._classes else targets.real), targets.imag
+
+    def sample_losses(self, outputs: Outputs, targets: Tensor) -> Tensor:
+        """Return the loss of each sample times its weight, (samples,)."""
+        labels, weights = self.unpacked(targets)
         losses = self.losses(outputs, labels)
-        return losses if self.class_weights is None else losses * self.weights_of(labels).to(losses.dtype)
+        return losses if weights is None else losses * weights.to(losses.dtype)
+
+    def training_losses(self, outputs: Outputs, targets: Tensor) -> Tensor:
+        """Return the loss of each sample times the weights of the sample and of its class, (samples,)."""
+        losses = self.sample_losses(outputs, targets)
+        if self.class_weights is None:
+            return losses
+        return losses * self.weights_of(self.unpacked(targets)[0]).to(losses.dtype)
 
     def weights_of(self, labels: Tensor) -> Tensor:
         """Return the class weight of each label."""
@@ -129,27 +146,29 @@ class SupervisedProblem(Problem):
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         return self.sums_of_outputs(module(*inputs), targets, regularization_loss(module))
 
-    def sums_of_outputs(self, outputs: Outputs, labels: Tensor, penalty: Tensor | None = None) -> Tensor:
+    def sums_of_outputs(self, outputs: Outputs, targets: Tensor, penalty: Tensor | None = None) -> Tensor:
         """Return the sums of a model's outputs; the loss includes `penalty`, the model's regularization loss."""
-        loss = self.losses(outputs, labels).mean()
-        return self.sums(outputs, labels, loss if penalty is None else loss + penalty)
+        loss = self.sample_losses(outputs, targets).mean()
+        return self.sums(outputs, targets, loss if penalty is None else loss + penalty)
 
-    def values_of_outputs(self, outputs: Outputs, labels: Tensor, penalty: Tensor | None = None) -> Tensor:
-        """Return loss and metrics of each sample, (len(sample_names), samples); each loss includes `penalty`."""
+    def values_of_outputs(self, outputs: Outputs, targets: Tensor, penalty: Tensor | None = None) -> Tensor:
+        """Return loss and metrics of each sample without weights, (len(sample_names), samples); each loss includes `penalty`."""
+        labels, _ = self.unpacked(targets)
         metrics = (each for place, each in enumerate(self._metrics) if place not in self._balanced)
         values = torch.stack([measure(outputs, labels).float() for measure in (self.losses, *metrics)])
         if penalty is not None:
             values[0] += penalty
         return values
 
-    def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
-        """Return the sums of a mini-batch, float64 (see Problem), on the device of `loss`, its samples' mean loss."""
+    def sums(self, outputs: Outputs, targets: Tensor, loss: Tensor) -> Tensor:
+        """Return the sums of a mini-batch, float64 (see Problem), on the device of `loss`, its samples' mean weighted loss."""
         with torch.no_grad():
+            labels, weights = self.unpacked(targets)
             values = [metric(outputs, labels) for metric in self._metrics]
             # Sums, not means: mini-batches and shares of ranks may have different sizes.
-            sums = sums_vector(len(labels), loss, [each.sum() for each in values])
+            sums = sums_vector(len(labels), loss, [_weighed(each, weights).sum() for each in values])
             if self._balanced:
-                sums = torch.cat([sums, self._of_classes(values, labels).sum(1).to(sums)])
+                sums = torch.cat([sums, _weighed(self._of_classes(values, labels), weights).sum(1).to(sums)])
             return sums
 
     def _of_classes(self, values: Sequence[Tensor], labels: Tensor) -> Tensor:
@@ -157,21 +176,26 @@ class SupervisedProblem(Problem):
         members = labels == torch.arange(self._classes, device=labels.device)[:, None]
         return torch.cat([members, *(members & values[place] for place in self._balanced)])
 
-    def sums_by_node(self, outputs: Outputs, labels: Tensor, losses: Tensor, counts: Tensor) -> Tensor:
+    def sums_by_node(self, outputs: Outputs, targets: Tensor, losses: Tensor, counts: Tensor) -> Tensor:
         """Return the `sums` of each of n nodes, (n, sums_size).
 
-        The samples of the nodes, with their `losses` (n * width,), follow each other in n parts that are padded to the same
+        The samples of the nodes, with their weighted `losses` (n * width,), follow each other in n parts that are padded to the same
         width; the first `counts` (n,) of a part are real.
         """
         with torch.no_grad():
+            labels, weights = self.unpacked(targets)
             values = [metric(outputs, labels) for metric in self._metrics]
-            kinds = torch.stack([losses, *values]).double()
+            kinds = torch.stack([losses, *(_weighed(each, weights) for each in values)]).double()
             if self._balanced:
-                kinds = torch.cat([kinds, self._of_classes(values, labels).double()])
+                kinds = torch.cat([kinds, _weighed(self._of_classes(values, labels), weights).double()])
             parts = kinds.view(len(kinds), len(counts), -1)
             real = torch.arange(parts.shape[2], device=parts.device) < counts[:, None]
             # Not a product, which would be NaN for padding with an infinite or NaN value.
             return torch.cat([counts[:, None].double(), torch.where(real, parts, 0.0).sum(2).T], 1)
+
+
+def _weighed(values: Tensor, weights: Tensor | None) -> Tensor:
+    return values if weights is None else values * weights
 
 
 def sums_vector(samples: int, loss: Tensor, counts: Sequence[Tensor]) -> Tensor:

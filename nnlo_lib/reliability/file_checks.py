@@ -167,9 +167,12 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
                 f"ledger: {epochs} used each of its {complete[0]['samples']:,} samples exactly once, over all attempts"
             )
         # Only the last epoch of a training can be cut, so that cut rows come after complete ones.
+        why = (
+            "had ranks that rested" if run.config.algorithm.some_ranks_rest else "ended before its last step"
+        )
         for row in rows[len(complete) :]:
             yield ok(
-                f"ledger: epoch {row['epoch']} ended before its last step: it used {plural(row['samples'], 'sample')}, each once"
+                f"ledger: epoch {row['epoch']} {why}: it used {plural(row['samples'], 'sample')}, each once"
             )
     if _epochs_may_mix_rank_counts(run):
         yield note(

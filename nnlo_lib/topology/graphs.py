@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nnlo_lib.config.topology import DiskGraphConfig, Edge, GraphConfig, RectangularGraphConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.topology.base_k_graph import base_k_graph
 
 if TYPE_CHECKING:
     from nnlo_lib.data.lidar.trajectories import Building
@@ -126,6 +127,7 @@ GRAPHS: dict[str, Callable[[Any, int, int], nx.Graph]] = {
     "one_peer_exponential": lambda _, nodes, round: shifts(
         nodes, [round % ceil_log2(nodes)] if nodes > 1 else []
     ),
+    "base_k": lambda settings, nodes, round: base_k_graph(nodes, settings.k, round),
     "complete_bipartite": lambda _, nodes, __: add_links(
         nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2))
     ),

@@ -44,11 +44,13 @@ class TrainingData:
             self.manifest = stage_dataset(self.manifest, data.stage_to, job=job, command=data.stage_command)
         self.split = Split(self.manifest, "train")
         self._train, self._held_out = self._split_off_held_out()
-        self.validation_set = self.split, self._held_out
+        self.validation_set = self.split.weighted(self._held_out), self._held_out
         # In cross-validation, the fold is the validation set, even if the data set has a validation split.
         if not isinstance(data.validation, float) and task.fold is None:
             own = Split(self.manifest, data.validation)
-            self.validation_set = own, np.arange(len(own))
+            samples = np.arange(len(own))
+            self.validation_set = own.weighted(samples), samples
+        self.split = self.split.weighted(self._train)
         self.worker_samples = (
             [self._train] if data.partition.name == "iid" else self._assign_to_workers(self._train)
         )
@@ -114,7 +116,7 @@ class TrainingData:
         # Sorted like the parts of other workers: the sampler shuffles the samples in each epoch.
         return [np.sort(piece) for part in shuffled_parts for piece in np.array_split(part, processes)]
 
-    @property
+    @cached_property
     def _sampling(self) -> SamplingPlan:
         train, stream = self._task.run.train, self._task.run.data.stream
         return SamplingPlan(

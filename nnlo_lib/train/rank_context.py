@@ -3,6 +3,7 @@
 import socket
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -101,7 +102,8 @@ class RankContext:
         self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank], started), started)
         # Only with the key, because the exchange would change the clocks of simulated ranks.
         job = _staging_job(comm) if task.run.data.stage_to else None
-        self.data = TrainingData(task, self.roles.count("worker"), job)
+        workers = self.roles.count("worker")
+        self.data = comm.shared("data", lambda: TrainingData(task, workers, job))
         if comm.rank == 0:
             self.data.save()
         self.problem: Problem = build_problem(task.run, self.data.manifest.classes, self.data.class_weights)
@@ -161,6 +163,9 @@ class RankContext:
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )
             self.gradients = StackedGradients(self.stack, self.comm)
+        if run.algorithm.shards_optimizer:
+            part = self.comm.part(self.replica.theta.numel())
+            self.replica.keep_part(part, partial(self.comm.allreduce, purpose="control"))
         # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
         own = None if self.is_worker else run.algorithm.server_optimizer
         self.is_lr_scheduled = own is None
@@ -186,4 +191,6 @@ def _staging_job(comm: Communicator) -> StagingJob:
     # A batch job can train many fold tasks of a search, of which only the first compares the checksums.
     name = f"{job.scheduler}-{job.job_id}-{BatchJob.current_restarts()}" if job else uuid.uuid4().hex
     ranks = comm.gather([host, name])
-    return StagingJob(ranks[0][1], [each for each, _ in ranks].index(host) == comm.rank)
+    # Any of the simulated ranks may be the one that stages.
+    is_first = comm.is_virtual or [each for each, _ in ranks].index(host) == comm.rank
+    return StagingJob(ranks[0][1], is_first)

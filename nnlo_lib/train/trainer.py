@@ -225,6 +225,7 @@ class Trainer:
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
         """Train on `batch`; return the next batch, loaded while gradients may be exchanged."""
         context, position, replica = self.context, self.position, self.context.replica
+        batch = batch.without_samples() if self.algorithm.rests else batch
         share = SampleShare(batch.count, batch.global_count)
         self.callbacks.around(self.algorithm.on_batch, replica, share)
         measured = self._gradient(batch)

@@ -145,7 +145,7 @@ class ValidationArrays:
             samples = np.arange(len(split))
         else:
             split, samples = self._context.data.validation_set
-        (points,), labels = split.take(samples)
+        (points,), labels = split.take(samples)[0], split.labels[samples]
         shape = [len(np.unique(points[:, axis])) for axis in (1, 0)]
         if len(points) == np.prod(shape):
             order = np.lexsort(points.T)  # rows, then columns

@@ -92,6 +92,7 @@ def test_relays_send_their_compression_errors_later(kind):
 GROUPED = {  # algorithm, servers
     "average": ({"name": "average", "sync_every": 3}, 0),
     "diloco": ({"name": "diloco", "sync_every": 3}, 0),
+    "diloco, streaming": ({"name": "diloco", "sync_every": 3, "fragments": 2, "overlap": 2}, 0),
     "downpour": ({"name": "downpour", "synchronous": True}, 1),
     "downpour, relays": (SYNCHRONOUS["downpour"] | {"masters": 3}, 3),
     "easgd, relays": (SYNCHRONOUS["easgd"] | {"masters": 3}, 3),

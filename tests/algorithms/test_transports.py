@@ -22,6 +22,14 @@ SYNCHRONOUS = [
     case({"name": "average", "sync_every": 3}, group=2),
     *(case({"name": "average", "sync_every": 4}, kind=kind) for kind in SETTINGS),
     case({"name": "diloco", "sync_every": 4}),
+    *(
+        case({"name": "diloco", "sync_every": 5, "fragments": 3, "overlap": 3}, kind=kind)
+        for kind in ("none", "sign")
+    ),
+    case({"name": "noloco", "sync_every": 4}),
+    case({"name": "average", "sync_every": 3, "participation": 0.5, "proximal": 0.2}),
+    case({"name": "scaffold", "sync_every": 3, "participation": 0.5}),
+    case({"name": "scaffold", "sync_every": 3}),
     *(case({"name": name}, topology=CYCLE) for name in ("dsgd", "dsgt", "dinno", "prox_pda", "next")),
     case({"name": "d2"}, topology=CYCLE | {"weights": "lazy_metropolis"}),
     case({"name": "choco_sgd"}, kind="top_k", topology=CYCLE),

@@ -16,6 +16,8 @@ def everything(comm):
     rank, size = comm.rank, comm.size
     comm.allreduce(torch.zeros(SMALL), "small sum")
     comm.allreduce(torch.zeros(LARGE), "large sum")
+    comm.reduce_scatter(torch.zeros(LARGE), "halves")
+    comm.allgather(torch.zeros(LARGE), "halves")
     comm.broadcast(torch.zeros(SMALL), 1, "word")
     right, left = (rank + 1) % size, (rank - 1) % size
     comm.exchange({right: torch.zeros(LARGE)}, {left: torch.zeros(LARGE)}, "ring")
@@ -43,10 +45,12 @@ def in_halves(comm):
 @pytest.mark.parametrize(("transport", "size"), TRANSPORTS, ids=IDS)
 def test_ledger(transport, size):
     for rank, told in enumerate(on_ranks(everything, transport, size)):
-        messages = {"small sum": size - 1, "large sum": 2 * (size - 1), "ring": 1}
+        messages = {"small sum": size - 1, "large sum": 2 * (size - 1), "halves": 2 * (size - 1), "ring": 1}
+        mine = {2: (50_048, 49_955), 4: (25_024, 25_024, 25_024, 24_931)}[size][rank]  # whole blocks of 64
         sent = {
             "small sum": 4 * SMALL * (size - 1),
             "large sum": allreduce_bytes(LARGE, 4, rank, size),
+            "halves": 4 * (LARGE - mine + mine * (size - 1)),
             "ring": 4 * LARGE,
         }
         edges = [[(rank + 1) % size, 1, 4 * LARGE]]

@@ -20,6 +20,10 @@ STATIC = (
     "whose nodes do not move, without drop and redraw_every"
 )
 REFUSED = {
+    "allreduce: moments in parts of layers": ("algorithm: {name: allreduce, shard: optimizer}\ntrain:\n  optimizer: lamb",
+        "3: train.optimizer.name: not with `algorithm.shard: optimizer`: lamb needs all parameters; set `train.optimizer.name: adamw`, or `algorithm.shard: none`"),
+    "allreduce: an overflow in one part": ("algorithm: {name: allreduce, shard: optimizer}\ntrain:\n  precision: fp16",
+        "3: train.precision: not with `algorithm.shard: optimizer`: only one rank sees an overflow; set `train.precision: bf16`, or `algorithm.shard: none`"),
     "downpour: dynamic dealing with validations within an epoch": ("algorithm:\n  name: downpour\ntrain:\n  dealing: dynamic\n  validate_every: 5\nparallel: {ranks: 3}",
         "5: train.validate_every: with dynamic dealing, the number of steps per worker is not known in advance; set `train.dealing: static`, or remove `train.validate_every`"),
     "downpour: dynamic dealing to synchronous workers": ("algorithm:\n  name: downpour\n  synchronous: true\ntrain:\n  dealing: dynamic\nparallel: {ranks: 3}",
@@ -77,6 +81,12 @@ REFUSED = {
     "adpsgd: maps of images": ("algorithm:\n  name: adpsgd\ntopology: {name: path}\nparallel: {ranks: 4}\nobserve:\n  maps: true",
         "6: observe.maps: maps need points of a plane, which the samples of digits are not; remove this key"),
     "adpsgd: synchronous": ("algorithm:\n  name: adpsgd\n  synchronous: true", "3: algorithm.synchronous: unknown key 'synchronous'; known: name"),
+    "diloco: parts without a turn": ("algorithm: {name: diloco, fragments: 51}",
+        "1: algorithm.fragments: must be at most `sync_every`, 50, so that each part has a step"),
+    "diloco: two messages of a part": ("algorithm: {name: diloco, sync_every: 4, overlap: 4}",
+        "1: algorithm.overlap: must be below `sync_every`, 4, so that a part has one message"),
+    "diloco: alpha without an overlap": ("algorithm: {name: diloco, alpha: 0.5}",
+        "1: algorithm.alpha: has no effect without `algorithm.overlap`; set `algorithm.overlap: 1` or remove it"),
     "d2: an eigenvalue of -1/3 or below": ("algorithm: d2\nparallel: {ranks: 4, transport: simulated}\ntopology: complete_bipartite",
         "3: topology: complete_bipartite with 4 nodes does not suit d2, which needs a mixing matrix with eigenvalues above -1/3; set topology.weights: lazy_metropolis"),
     "dsgd: no such graph": ("algorithm: dsgd\nparallel: {ranks: 4, transport: simulated}\ntopology: {name: random_regular, degree: 5}",
@@ -121,6 +131,18 @@ REFUSED = {
         "7: runs.pushed.topology: gosgd does not use a graph; remove `topology`, or set `topology.name: complete`"),
     "an optimizer of a run that has none": ("algorithm: dsgd\ntopology: star\nparallel: {ranks: 4}\nruns:\n  gossip: {}\n  dual: {algorithm: prox_pda,\n    train: {optimizer: sgd}}",
         "7: runs.dual.train.optimizer: prox_pda has no optimizer: its step follows from algorithm.beta; remove `train.optimizer`"),
+    "average: compressed clients": ("algorithm: {name: average, participation: 0.5}\ncompression: sign",
+        "1: algorithm.participation: does not support compression; set `compression.name: none`, or remove `algorithm.participation`"),
+    "average: clients in groups": ("algorithm: {name: average, participation: 0.5}\nparallel: {ranks: 4, processes_per_worker: 2}",
+        "1: algorithm.participation: the processes of a worker cannot rest together; set `parallel.processes_per_worker: 1`"),
+    "average: scaled gradients": ("algorithm: {name: average, proximal: 0.1}\ntrain: {precision: fp16}",
+        "2: train.precision: fp16 would scale gradients without their proximal term; set `train.precision: bf16`"),
+    "average: a resting generator": ("algorithm: {name: average, proximal: 0.1}\nmodel: wgan\nproblem: {name: gan, gradient_penalty: 10, critic_steps: 3}",
+        "1: algorithm.proximal: the term would move the generator in every step; set `problem.critic_steps: 1`, or `algorithm.proximal: 0`"),
+    "scaffold: momentum": ("algorithm: scaffold\ntrain: {optimizer: {name: sgd, momentum: 0.9}}",
+        "2: train.optimizer: scaffold corrects steps of theta <- theta - lr g only; set `train.optimizer: {name: sgd, lr: 0.05}`, without momentum"),
+    "scaffold: clipped gradients": ("algorithm: scaffold\ntrain: {optimizer: sgd, clip_norm: 1}",
+        "2: train.clip_norm: scaffold corrects steps of theta <- theta - lr g only; remove `train.clip_norm`"),
     "a shared graph that no run uses": ("topology: star\nruns: {pushed: {algorithm: gosgd}}", "1: topology: gosgd does not use a graph; remove `topology`, or set `topology.name: complete`"),
 }  # fmt: skip
 
@@ -153,7 +175,8 @@ GRAPHS = {"adpsgd": {"name": "cycle"}, "d2": {"name": "cycle", "weights": "lazy_
 def settings(name, **changes):
     parallel = {"ranks": 4, "transport": "simulated"}
     graph = GRAPHS.get(name, {"name": "cycle" if ALGORITHMS[name].graph_properties else "complete"})
-    return {"algorithm": {"name": name}, "topology": graph, "parallel": parallel, **changes}
+    rule = {"train": {"optimizer": {"name": "sgd"}}} if name == "scaffold" else {}
+    return {"algorithm": {"name": name}, "topology": graph, "parallel": parallel, **rule, **changes}
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

@@ -24,7 +24,7 @@ SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.5}
 # Settings that change the speed, or what is watched, but promise the same bits; and the choice of the transport.
 SAME_BITS = {
     "train.compile", "train.channels_last", "train.restore_best", "train.early_stopping", "train.target",
-    "algorithm.bucket_mb", "algorithm.reduction", "data.placement",
+    "algorithm.bucket_mb", "algorithm.reduction", "algorithm.shard", "data.placement",
 }  # fmt: skip
 # Toggles of `train`, `topology`, `compression`, `parallel`, `problem`, `loss`; keys of `algorithm` are added below.
 TOGGLES = {
@@ -85,7 +85,11 @@ def base(name):
     algorithm |= {"momentum": 0.9} if name == "gem" else {}
     graph = {"topology": GRAPHS.get(name, {"name": "cycle"})} if config.capabilities.graph_properties else {}
     train = {"epochs": 1, "batch_size": 9}
-    train |= {} if config.capabilities.step == "algorithm's" else {"optimizer": SGD}
+    train |= (
+        {}
+        if config.capabilities.step == "algorithm's"
+        else {"optimizer": SGD | {"momentum": 0.5 * (name != "scaffold")}}
+    )
     return {
         "name": "t", "algorithm": algorithm, **graph, "train": train,
         "parallel": {"ranks": 4 + config.capabilities.supports_server_tree, "transport": "simulated"},

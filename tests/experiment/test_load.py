@@ -73,6 +73,7 @@ ONE_MISTAKE = {
     "fraction for an integer": ("train:\n  epochs: 2.5", "2: train.epochs: should be a valid integer"),
     "value for a block": ("\nparallel: mpi", "2: parallel: must be a section of keys, such as {key: value}"),
     "number for a block": ("\nalgorithm: 3", "2: algorithm: must be a section of keys, such as {key: value}"),
+    "name of a paper": ("algorithm: FedAvg", "1: algorithm.name: unknown name 'FedAvg'; write `algorithm: {name: average, participation: 0.25}`"),
     "unknown name for a block": ("\nalgorithm: downpuor", "2: algorithm.name: unknown name 'downpuor'; did you mean 'downpour'?"),
     "empty block": ("train:\nname: x", "1: train: must be a section of keys, such as {key: value}, not null"),
     "value for a list": ("seeds: yes", "1: seeds: should be a valid list (this is true)"),

@@ -50,6 +50,13 @@ SYNCHRONOUS = {
         "algorithm": {"name": "diloco", "sync_every": MEETING},
         "compression": {"name": "random_k", "fraction": 0.1},
     },
+    "average, clients": {
+        "algorithm": {"name": "average", "sync_every": MEETING, "participation": 0.5, "proximal": 0.1}
+    },
+    "scaffold": {
+        "algorithm": {"name": "scaffold", "sync_every": MEETING},
+        "train": {"optimizer": {"name": "sgd", "lr": 0.02}},
+    },
     "individual": {},
     "downpour, synchronous": served("downpour", sync_every=2),
     "downpour, masters": {**served("downpour", masters=2), **FIVE},
@@ -73,10 +80,17 @@ SYNCHRONOUS = {
     "choco_sgd": {"compression": {"name": "random_k", "fraction": 0.1}},
     "choco_sgd, powersgd": {"compression": {"name": "powersgd"}},
     "allreduce, average": {"train": {"ema": {"decay": 0.9}}},
+    "diloco, streaming": {
+        "algorithm": {"name": "diloco", "sync_every": MEETING, "fragments": 2, "overlap": 3},
+        "compression": {"name": "random_k", "fraction": 0.1},
+        "train": {"optimizer": {"name": "muon", "lr": 0.002}},  # MuLoCo
+    },
+    "noloco": {"algorithm": {"name": "noloco", "sync_every": MEETING}},
     "allreduce, schedule_free": {"train": {"optimizer": {"name": "schedule_free", "lr": 0.01}}},
+    "allreduce, shard": {"algorithm": {"name": "allreduce", "shard": "optimizer"}},
 }
 # These cases are also stopped within a round.
-ROUNDS = {"average": MEETING, "diloco": MEETING, "dinno": ROUND, "next": ROUND}
+ROUNDS = dict.fromkeys(("average", "diloco", "noloco", "scaffold"), MEETING) | {"dinno": ROUND, "next": ROUND}
 ASYNCHRONOUS = {
     "downpour": {"algorithm": {"name": "downpour", "sync_every": 2}},
     "downpour, masters": {"algorithm": {"name": "downpour", "masters": 2}, **FIVE},

@@ -41,6 +41,23 @@ def allreduce_adds_in_rank_order(comm: Communicator) -> None:
         assert torch.equal(vector, expected.expand(size))
 
 
+def parts_are_reduced_and_gathered(comm: Communicator) -> None:
+    """Check that the halves of an all-reduce have its bits, by messages too, and change no value that they should not."""
+    near = getattr(comm, "_shares_domain", [])
+    for size, shares in ((SMALL, near), (LARGE, near), (LARGE, [False] * comm.size)):
+        comm._shares_domain = shares
+        vector = torch.rand(size, generator=torch.Generator().manual_seed(comm.rank), dtype=torch.float32)
+        whole, expected, mine = vector.clone(), vector.clone(), comm.part(size)
+        comm.allreduce(whole)
+        comm.reduce_scatter(vector)
+        expected[mine] = whole[mine]
+        assert torch.equal(vector, expected)
+        vector[: mine.start], vector[mine.stop :] = -1, -1
+        comm.allgather(vector)
+        assert torch.equal(vector, whole)
+    comm._shares_domain = near
+
+
 def requests_overlap(comm: Communicator) -> None:
     vectors = [
         torch.full((size,), float(value)) for value, size in enumerate((LARGE, LARGE, 1, SMALL, LARGE), 1)
@@ -162,7 +179,7 @@ def split_makes_groups(comm: Communicator) -> None:
 
 ALL = [
     gather_carries_json, broadcast_overwrites, allreduce_adds, allreduce_adds_in_rank_order,
-    requests_overlap, neighbors_exchange, messages_keep_their_order, probe_tells_who_and_what,
+    parts_are_reduced_and_gathered, requests_overlap, neighbors_exchange, messages_keep_their_order, probe_tells_who_and_what,
     sending_never_waits, sending_never_waits_between_hosts, mailboxes_are_used_again,
     arrived_looks_without_waiting,
     split_makes_groups,

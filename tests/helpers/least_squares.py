@@ -84,7 +84,7 @@ def run_of(ranks: int, settings: dict) -> Run:
         key: value for key, value in settings.items() if key in ("algorithm", "topology", "compression")
     }
     parallel = {"ranks": ranks, "processes_per_worker": settings.get("group", 1)}
-    return Run.model_validate(sections | {"parallel": parallel})
+    return Run.model_validate({"train": {"optimizer": {"name": "sgd"}}, **sections, "parallel": parallel})
 
 
 def algorithm_of(comm: Communicator, **settings: object) -> Algorithm:
@@ -123,6 +123,7 @@ def train(comm: Communicator, settings: dict, counts: list[list[int]]) -> dict[s
                 comm.advance_clock(settings["pace"] * (worker // group + 1) + step % 3)
             events.append(["gradient", step])
             samples = np.concatenate([rows(each, step, counts[each][step]) for each in processes])
+            samples = samples[:0] if algorithm.rests else samples
             _step(algorithm, replica, samples, sum(mine[step] for mine in counts if len(mine) > step))
             path.append(replica.theta.tolist())
             position = step + 1

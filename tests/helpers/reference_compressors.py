@@ -47,9 +47,9 @@ class Sender:
     Kinds without a reference rule in RULES use the compressor of the library, which test_compression.py compares.
     """
 
-    def __init__(self, kind, rank):
-        self.rule, self.rank, self.e, self.step = RULES.get(kind, self._drawn), rank, np.zeros(DIMENSION), 0
-        self.library = build_compressor(TypeAdapter(CompressionConfig).validate_python(SETTINGS[kind]), SEED)
+    def __init__(self, kind, rank, size=DIMENSION, seed=SEED):
+        self.rule, self.rank, self.e, self.step = RULES.get(kind, self._drawn), rank, np.zeros(size), 0
+        self.library = build_compressor(TypeAdapter(CompressionConfig).validate_python(SETTINGS[kind]), seed)
 
     def send(self, v):
         self.e = self.e + v
@@ -58,6 +58,6 @@ class Sender:
         return sent
 
     def _drawn(self, v):
-        sent = torch.empty(DIMENSION, dtype=torch.float64)
+        sent = torch.empty(len(v), dtype=torch.float64)
         self.library.decode(self.library.encode(torch.tensor(v), self.step, self.rank), sent)
         return sent.numpy()

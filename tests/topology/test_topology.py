@@ -18,6 +18,7 @@ BLOCK = TypeAdapter(TopologyConfig)
 
 UNDIRECTED = ["wheel", "cycle", "star", "path", "complete", "grid", "torus", "complete_bipartite"]
 DIRECTED = ["exponential", "one_peer_exponential"]
+GIVEN = ["base_k"]
 RANDOM = [
     {"name": "erdos_renyi", "p": 0.5},
     {"name": "random", "p": 0.5},  # another name of erdos_renyi
@@ -88,7 +89,7 @@ def test_graphs_are_those_of_the_textbook(block, nodes, expected):
     assert links(matrix(nodes, **block)) == expected
 
 
-@pytest.mark.parametrize("name", [*UNDIRECTED, *DIRECTED, "hypercube"])
+@pytest.mark.parametrize("name", [*UNDIRECTED, *DIRECTED, *GIVEN, "hypercube"])
 def test_one_node_keeps_everything_and_two_share_one_link(name):
     assert matrix(1, name=name).tolist() == [[1.0]]
     assert made(1, name=name).spectral_gap == 1
@@ -135,7 +136,7 @@ def test_uniform_weights_are_one_over_degree_plus_one(name, degree):
     assert mixing.self_weight(3) == pytest.approx(1 / (1 + degree))
 
 
-@pytest.mark.parametrize("block", [{"name": name} for name in UNDIRECTED + DIRECTED] + RANDOM)
+@pytest.mark.parametrize("block", [{"name": name} for name in UNDIRECTED + DIRECTED + GIVEN] + RANDOM)
 def test_receivers_are_the_transpose_of_neighbours(block):
     topo = made(12, **block)
     for round in range(5):
@@ -202,6 +203,25 @@ def test_spectral_gap_of_one_peer_exponential_is_per_round(nodes):
     modes = [math.prod(abs(math.cos(math.pi * k * hop / nodes)) for hop in hops) for k in range(1, nodes)]
     expected = 1 - max(modes) ** (1 / len(hops))
     assert made(nodes, name="one_peer_exponential").spectral_gap == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_base_k_averages_exactly_within_the_bound_of_the_paper(k):
+    """Theorem 1 of Takezawa et al. 2023; of degree 1, their figures have 5 rounds for 5 nodes, and 4 for 6."""
+    for nodes in range(1, 41):
+        topo = made(nodes, name="base_k", k=k)
+        product = np.eye(nodes)
+        for round in range(topo.period):
+            mixing = topo.at(round).matrix
+            np.testing.assert_array_equal(mixing, mixing.T)
+            np.testing.assert_allclose(mixing.sum(axis=0), 1, atol=1e-14)
+            assert mixing.min() >= 0
+            assert max(map(topo.at(round).degree, range(nodes))) <= k
+            product = mixing @ product
+        np.testing.assert_allclose(product, 1 / nodes, atol=1e-12)
+        assert topo.period <= 2 * math.log(nodes, k + 1) + 2
+        np.testing.assert_array_equal(topo.at(topo.period + 1).matrix, topo.at(1).matrix)
+    assert [made(nodes, name="base_k", k=1).period for nodes in (5, 6, 8)] == [5, 4, 3]
 
 
 @given(st.integers(3, 40), st.integers(0, 100))
@@ -343,6 +363,7 @@ def test_matchings_connect_in_turn_though_neither_does_alone():
         ({"name": "grid", "drop": 0.1}, "connected symmetric doubly_stochastic bipartite"),
         ({"name": "exponential"}, "connected doubly_stochastic directed static"),
         ({"name": "one_peer_exponential"}, "connected doubly_stochastic directed"),
+        ({"name": "base_k", "k": 2}, "connected symmetric doubly_stochastic"),
         ({"name": "directed_edges", "edges": [[0, 1], [1, 0], [1, 2]]}, "bipartite directed static"),
         ({"name": "edges", "edges": [[0, 1]]}, "symmetric doubly_stochastic bipartite static"),
         ({"name": "watts_strogatz", "k": 2, "p": 0, "redraw_every": 2}, "connected symmetric doubly_stochastic"),

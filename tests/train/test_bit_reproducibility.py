@@ -34,6 +34,7 @@ CASES = {
 # Calls of the stop flag of each rank before it requests a stop; None: the training is not stopped. All others: exhaustive.
 STOPS = {
     "allreduce, augmented": 0, "allreduce, a lone sample": None, "allreduce, float64": 3, "allreduce, buckets": None,
+    "allreduce, shard": 3,
     "average, groups": 4, "diloco": None, "downpour, groups": 3, "dinno": 4, "easgd, synchronous": 3, "gosgd, few": 3, "sgp": None,
 }  # fmt: skip
 

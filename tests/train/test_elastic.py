@@ -35,8 +35,10 @@ NOW = "2026-01-01T00:00:00+00:00"
 UNEQUAL = {"speeds": {1: 0.6}, "jitter": 0.3}
 ELASTIC = {
     "allreduce": {},
+    "allreduce, shard": {"shard": "optimizer"},
     "average": {"sync_every": 5},
     "diloco": {"sync_every": 5},
+    "diloco, streaming": {"sync_every": 5, "fragments": 2, "overlap": 4},
     "downpour": {},
     "downpour, synchronous": {"synchronous": True, "sync_every": 2},
     "easgd": {"sync_every": 2},
@@ -144,6 +146,10 @@ REFUSED = {
         DOWNPOUR | {"parallel": {"processes_per_worker": 2}},
         "a worker consists of several ranks (parallel.processes_per_worker)",
     ),
+    "clients": (
+        {"algorithm": {"name": "average", "participation": 0.5}},
+        "only some of its ranks take part in a round (algorithm.participation)",
+    ),
     "several masters": (
         {"algorithm": {"name": "downpour", "masters": 2}},
         "it has several servers (algorithm.masters)",
@@ -172,20 +178,33 @@ def test_another_number_of_ranks_is_refused_and_the_checkpoint_stays(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")} == saved
 
 
-def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
-    """Train one segment per number of ranks and of calls of the stop flag.
+def went_through(folder, manifest, sizes, calls, name="allreduce", shard=None, **train):
+    """Train one segment per number of ranks and of calls of the stop flag; `shard`: key of the algorithm, if not None.
 
     Returns the last task and the attempts that a launcher would record.
     """
     attempts = []
     for number, (ranks, left) in enumerate(zip(sizes, calls, strict=True), 1):
-        job = task(folder, manifest, ranks, name)
+        job = task(folder, manifest, ranks, name, **({"shard": shard} if shard else {}))
         job = replace(job, run=Run.model_validate(merge_settings(job.run.settings, {"train": train})))
         finished = train_simulated(job, StopAfter(left))
         reason, steps = "finished" if finished else "preempted", read_progress(job.state)
         attempts.append(Attempt(number, NOW, NOW, 1.0, "here", None, reason, None, *steps, ranks))
     assert finished
     return job, attempts
+
+
+def test_parts_of_the_moments_are_cut_again_for_other_ranks(tmp_path, manifest):
+    """Adam's moments and counts, also if the last of six ranks has no parameter of its own; compared with whole moments."""
+    for shard in ("none", "optimizer"):
+        (tmp_path / shard).mkdir()
+        train = {
+            "optimizer": {"name": "adamw", "groups": [{"match": "*bias", "lr": 0.1, "weight_decay": 0.0}]}
+        }
+        went_through(tmp_path / shard, manifest, (2, 6, 3), (40, 60, 10**9), shard=shard, **train)
+    assert (
+        len({(tmp_path / shard / "model.safetensors").read_bytes() for shard in ("none", "optimizer")}) == 1
+    )
 
 
 @pytest.mark.parametrize("name", ["allreduce", "downpour"])

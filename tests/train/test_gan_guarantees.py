@@ -44,8 +44,8 @@ CASES = {
     "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
     "dsgd, dropped links": {"algorithm": {"name": "dsgd"}, "topology": {"name": "complete", "drop": 0.4}},
 }  # fmt: skip
-UNBOUNDED = {"diloco", "gem", "adpsgd", "d2", "prox_pda"}
-TRACKING = {"dsgt", "dinno", "next", "prox_pda"}
+UNBOUNDED = {"diloco", "noloco", "gem", "adpsgd", "d2", "prox_pda"}
+TRACKING = {"dsgt", "dinno", "next", "prox_pda", "scaffold"}
 EXCHANGES_GRADIENTS = {"allreduce", "downpour"}
 
 
@@ -58,10 +58,11 @@ def marked(cases):
 def settings(case, **problem):
     args = {"filters": [2], "hidden": 0, "latent": 2, "batch_norm": False}
     servers = ALGORITHMS[case.partition(",")[0]].supports_server_tree + ("masters" in case)
+    rule = {"name": "sgd" if case == "scaffold" else "rmsprop", "lr": 0.02}
     return {
         "topology": GRAPHS.get(case, {"name": "cycle"}), **CASES[case],
         "problem": {"name": "gan", **problem}, "model": {"name": "wgan", "args": args}, "loss": "least_squares",
-        "train": {"epochs": 1, "batch_size": 3, "steps_per_epoch": 7, "optimizer": {"name": "rmsprop", "lr": 0.02}},
+        "train": {"epochs": 1, "batch_size": 3, "steps_per_epoch": 7, "optimizer": rule},
         "parallel": {"ranks": 4 + servers, "transport": "simulated", "simulation": {"jitter": 0.5}},
     }  # fmt: skip
 

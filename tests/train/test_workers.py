@@ -57,7 +57,7 @@ def test_individual_refuses_a_scaled_rate():
 
 # 180 samples in batches of 5 for 7 ranks: in the sixth step of an epoch, 2 ranks have none.
 IDLE = {
-    "individual": 15, "average": 15, "diloco": 15, "gosgd": 15, "sgp": 15, "dsgd": 15, "d2": 15, "choco_sgd": 15,
+    "individual": 15, "average": 15, "diloco": 15, "noloco": 15, "gosgd": 15, "sgp": 15, "dsgd": 15, "d2": 15, "choco_sgd": 15,
     "adpsgd": 15, "easgd": 15, "gem": 15,
     # The optimizer's gradient is the mean over ranks, an estimate of it, or also holds the consensus term.
     "allreduce": 18, "dsgt": 18, "next": 18, "dinno": 18,

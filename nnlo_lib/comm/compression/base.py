@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.communicator import Communicator, Request
 from nnlo_lib.config.compression import BaseCompressionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
@@ -143,14 +143,35 @@ def compressed_allreduce(
     payloads.
     """
     payload = feedback.encode(vector)
-    # A rank decodes its own payload, too: all ranks add the same vectors and get the same bits.
-    payloads = [payload if rank == comm.rank else torch.empty_like(payload) for rank in range(comm.size)]
-    incoming = {rank: place for rank, place in enumerate(payloads) if rank != comm.rank}
+    incoming = {rank: torch.empty_like(payload) for rank in range(comm.size) if rank != comm.rank}
     comm.exchange(dict.fromkeys(incoming, payload), incoming, purpose)
+    _add_payloads(feedback.compressor, incoming | {comm.rank: payload}, vector)
+
+
+def compressed_iallreduce(
+    comm: Communicator, feedback: ErrorFeedback, vector: Tensor, purpose: str = "gradient"
+) -> Request:
+    """Start a `compressed_allreduce`, of the same bits and bytes; all ranks wait for several in the same order."""
+    payload = feedback.encode(vector)
+    incoming = {rank: torch.empty_like(payload) for rank in range(comm.size) if rank != comm.rank}
+    for rank in incoming:
+        comm.send(payload, rank, purpose=purpose)
+
+    def finish() -> None:
+        for rank, place in incoming.items():
+            comm.receive(place, rank)
+        _add_payloads(feedback.compressor, incoming | {comm.rank: payload}, vector)
+
+    return Request(finish)
+
+
+def _add_payloads(compressor: Compressor, payloads: dict[int, Tensor], vector: Tensor) -> None:
+    # A rank decodes its own payload, too: all ranks add the same vectors and get the same bits.
+    first, *others = (payloads[rank] for rank in sorted(payloads))
     total, part = torch.empty_like(vector), torch.empty_like(vector)
-    feedback.compressor.decode(payloads[0], total)
-    for payload in payloads[1:]:
-        feedback.compressor.decode(payload, part)
+    compressor.decode(first, total)
+    for payload in others:
+        compressor.decode(payload, part)
         total.add_(part)
     # Last, because the payload of a lossless compressor is the memory of `vector` itself.
     vector.copy_(total)

@@ -50,40 +50,48 @@ class HostAllreduce:
 
         return self.as_request(finish)
 
-    def by_shared_memory(self, vector: Tensor) -> Request:
-        """Add in memory that all ranks share; all ranks must run on one host."""
+    def by_parts(
+        self, vector: Tensor, parts: list[slice], is_shared: bool, reduces: bool = True, gathers: bool = True
+    ) -> Request:
+        """Add this rank's part of all vectors, if `reduces`, and fetch the other parts, if `gathers`: the bytes of a ring.
+
+        If `is_shared`, through memory that all ranks map; they must run on one host.
+        """
         array = vector.cpu().numpy()
-        add = self._shared_allreduce.begin_sum(array)
+        way = self._shared_allreduce if is_shared else self
+        reduce = way.begin_reduction(array, parts) if reduces else None
 
         def finish(wait: WaitUntil) -> None:
-            add(wait)
+            if reduce is not None:
+                reduce(wait)
+            if gathers:
+                way.gather(array, parts, wait)
             # The array of a CPU vector is its own memory: only a GPU vector must be copied back.
             if vector.is_cuda:
                 vector.copy_(from_numpy(array))
 
         return self.as_request(finish)
 
-    def by_reduce_scatter(self, vector: Tensor) -> Request:
-        """Reduce-scatter by all-to-all, sum locally, all-gather: the bytes of a ring."""
-        array = vector.cpu().numpy()
-        size = self._comm.size
-        chunks = np.array_split(array, size)
-        counts = [chunk.size for chunk in chunks]
-        mine = chunks[self._comm.rank]
-        parts = np.empty((size, mine.size), array.dtype)
-        request = self._progress.track(self._comm.Ialltoallv([array, counts], [parts, [mine.size] * size]))
+    def begin_reduction(self, array: Array, parts: list[slice]) -> Callable[[WaitUntil], None]:
+        """Start an all-to-all of the parts; return a function that waits and overwrites this rank's part with the sum."""
+        mine, counts = array[parts[self._comm.rank]], _lengths(parts)
+        received = np.empty((len(parts), mine.size), array.dtype)
+        request = self._progress.track(
+            self._comm.Ialltoallv([array, counts], [received, [mine.size] * len(parts)])
+        )
 
         def finish(_: WaitUntil) -> None:
             self._progress.barrier(ALLREDUCE_LABEL)
             self._progress.wait_all([request], ALLREDUCE_LABEL)
             # `mine` is a view of `array`, which MPI has sent by now.
-            _sum_in_rank_order(list(parts), out=mine)
-            gathered = self._comm.Iallgatherv(MPI.IN_PLACE, [array, counts])
-            self._progress.wait_all([gathered], ALLREDUCE_LABEL)
-            if vector.is_cuda:
-                vector.copy_(from_numpy(array))
+            _sum_in_rank_order(list(received), out=mine)
 
-        return self.as_request(finish)
+        return finish
+
+    def gather(self, array: Array, parts: list[slice], _: WaitUntil) -> None:
+        """Overwrite the other ranks' parts of `array` by an all-gather."""
+        gathered = self._comm.Iallgatherv(MPI.IN_PLACE, [array, _lengths(parts)])
+        self._progress.wait_all([gathered], ALLREDUCE_LABEL)
 
     def as_request(self, finish: Callable[[WaitUntil], None]) -> Request:
         """Return the request of a sum in progress; its `wait` calls `finish`."""
@@ -93,6 +101,10 @@ class HostAllreduce:
                 finish(lambda done: self._progress.poll(done, ALLREDUCE_LABEL, BUSY_POLL_LOCKSTEP_S))
 
         return Request(end)
+
+
+def _lengths(parts: list[slice]) -> list[int]:
+    return [part.stop - part.start for part in parts]
 
 
 def _sum_in_rank_order(parts: Sequence[Array], out: Array) -> Array:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
-from nnlo_lib.comm.accounting import ALLGATHER_MAX_BYTES
+from nnlo_lib.comm.accounting import ALLGATHER_MAX_BYTES, parts_of
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request, exchange_failpoint
 from nnlo_lib.comm.mpi.allreduce import HostAllreduce, SharedCounter
 from nnlo_lib.comm.mpi.progress_engine import (
@@ -166,9 +167,25 @@ class MPICommunicator(Communicator):
         # The condition of `allreduce_rounds`, by which the traffic is counted.
         if vector.nbytes * (self.size - 1) <= ALLGATHER_MAX_BYTES:
             return self._sums.by_allgather(vector)
-        if all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES:
-            return self._sums.by_shared_memory(vector)  # counted as the traffic of a ring
-        return self._sums.by_reduce_scatter(vector)
+        # The division of np.array_split; `traffic` counts shared memory like messages.
+        mean, rest = divmod(vector.numel(), self.size)
+        ends = [rank * mean + min(rank, rest) for rank in range(self.size + 1)]
+        parts = [slice(*each) for each in pairwise(ends)]
+        return self._sums.by_parts(vector, parts, self._is_shared(vector))
+
+    @exchange_failpoint
+    def exchange_parts(self, vector: Tensor, size: int, gathers: bool) -> None:
+        if self.size == 1:
+            return
+        parts, halves = parts_of(vector.numel(), self.size), {"reduces": not gathers, "gathers": gathers}
+        if self._gpu_allreduce and vector.is_cuda:
+            request = self._sums.as_request(self._gpu_allreduce.begin(vector, parts[0].stop, **halves))
+        else:
+            request = self._sums.by_parts(vector, parts, self._is_shared(vector), **halves)
+        request.wait()
+
+    def _is_shared(self, vector: Tensor) -> bool:
+        return all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES
 
     @exchange_failpoint
     def exchange(

@@ -7,13 +7,14 @@ clock run first.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from nnlo_lib.comm.accounting import allreduce_rounds
@@ -82,6 +83,7 @@ class SimulatedWorld:
         self.cost_model = CostModel(settings or SimulationConfig(), size, seed)
         self.event_loop = EventLoop(size, self.cost_model.restart_stopwatch)
         self.groups = count()
+        self.shared: dict[str, Any] = {}  # objects that are equal on all ranks, by name
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
         """Run `program` on every rank and return the results by rank; the first exception ends all ranks."""
@@ -218,7 +220,8 @@ class SimulatedCommunicator(Communicator):
         share = self.traffic.count_allreduce(values, width, self.rank, self.size, purpose)
         call = self._all_to_all_cost(share, allreduce_rounds(values, width, self.size))
         what = f"allreduce() of {values:,} numbers of {vector.dtype}"
-        pending = self._enter_collective(what, vector.clone(), _sum_in_rank_order, call)
+        # Without a copy: no rank may touch its vector before the end of the call.
+        pending = self._enter_collective(what, vector, _sum_in_rank_order, call)
 
         def finish() -> None:
             vector.copy_(self._wait_collective(pending, pending.what))
@@ -226,16 +229,45 @@ class SimulatedCommunicator(Communicator):
         return Request(finish)
 
     @exchange_failpoint
+    def exchange_parts(self, vector: Tensor, size: int, gathers: bool) -> None:
+        mine = vector[self.part(vector.numel())]
+        what = f"{'allgather' if gathers else 'reduce_scatter'}() of {vector.numel():,} numbers of {vector.dtype}"
+        item, finish = (mine, torch.cat) if gathers else (vector, _sum_in_rank_order)
+        found = self._run_collective(what, item.clone(), finish, self._all_to_all_cost(size))
+        if gathers:
+            vector.copy_(found)
+        else:
+            mine.copy_(found[self.part(vector.numel())])
+
+    @exchange_failpoint
     def exchange(
         self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], purpose: str = "parameters"
     ) -> None:
+        for peer, vector in self._exchange(outgoing, list(incoming), purpose).items():
+            incoming[peer].copy_(vector)
+
+    @exchange_failpoint
+    def exchange_like(
+        self, like: Tensor, outgoing: Mapping[int, Tensor], sources: Sequence[int]
+    ) -> dict[int, Tensor]:
+        return self._exchange(outgoing, sources, "parameters")
+
+    def _exchange(
+        self, outgoing: Mapping[int, Tensor], sources: Sequence[int], purpose: str
+    ) -> dict[int, Tensor]:
         # A vector that goes to several neighbors is copied only once.
         distinct = {id(vector): vector for vector in outgoing.values()}
         copies = {key: vector.clone() for key, vector in distinct.items()}
         for peer, vector in outgoing.items():
             self._deliver(copies[id(vector)], peer, 0, purpose)
-        for peer, vector in incoming.items():
-            self.receive(vector, peer)
+        return {source: self._take(source, 0) for source in sources}
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        found = self._group.world.shared
+        if name not in found:
+            found[name] = make()
+        made: T = found[name]
+        return made
 
     @exchange_failpoint
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
@@ -251,9 +283,12 @@ class SimulatedCommunicator(Communicator):
 
     @exchange_failpoint
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
+        vector.copy_(self._take(source, tag))
+
+    def _take(self, source: int, tag: int) -> Tensor:
         message = self._await(source, tag)
         self._mailbox.remove(message)
-        vector.copy_(message.vector)
+        return message.vector
 
     @exchange_failpoint
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
@@ -309,7 +344,7 @@ class SimulatedCommunicator(Communicator):
     ) -> _Collective:
         """Add an item to this rank's next collective call, which must be that of the other ranks; the last one computes the result.
 
-        `finish` returns the result, common to all ranks, from the items in rank order, which it may overwrite.
+        `finish` returns the result, common to all ranks, from the items in rank order.
         """
         number, self._calls = self._calls, self._calls + 1
         pending = self._group.collectives.setdefault(number, _Collective(what, self.rank))
@@ -356,8 +391,7 @@ class SimulatedCommunicator(Communicator):
 
 
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:
-    # In place, because the vectors are copies that belong to the call.
-    total = vectors[0]
+    total = vectors[0].clone()
     for vector in vectors[1:]:
         total.add_(vector)
     return total

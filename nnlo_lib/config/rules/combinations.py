@@ -49,6 +49,7 @@ def reason_not_elastic(run: Any) -> str | None:
         "its workers have separate samples (data.partition)": run.data.partition.name != "iid",
         "with train.steps_per_epoch, the samples of an epoch depend on the number of workers": run.train.steps_per_epoch is not None,
         "each rank keeps the error feedback of its compressed vectors": not isinstance(run.compression, NoCompressionConfig),
+        "only some of its ranks take part in a round (algorithm.participation)": run.algorithm.some_ranks_rest,
         "a worker consists of several ranks (parallel.processes_per_worker)": run.parallel.processes_per_worker > 1,
         "it has several servers (algorithm.masters)": run.algorithm.servers > 1,
     }  # fmt: skip

@@ -31,6 +31,7 @@ OTHER_WORDS = {
     "data.augment": "augmentation transforms",
     "model.args": "hidden hidden_size hidden_layers units layers dropout",
     "model.weights": "pretrained init_weights",
+    "data.reader.weight": "sample_weight sample_weights weight_column",
     "problem.class_weights": "class_weight pos_weight problem.weights",
     "loss": "criterion loss_fn loss_function",
     "metrics": "metric acc",
@@ -53,9 +54,13 @@ OTHER_WORDS = {
     "checkpoint.keep": "save_total_limit save_top_k",
 }  # fmt: skip
 KEY_OF_WORD = {word: key for key, words in OTHER_WORDS.items() for word in words.split()}
+# Names of algorithms elsewhere, by what to write.
+OTHER_ALGORITHMS = {
+    "fedavg": "{name: average, participation: 0.25}", "fedprox": "{name: average, proximal: 0.01}",
+    "local_sgd": "average", "ddp": "allreduce", "bsp": "allreduce", "eamsgd": "{name: easgd, momentum: 0.9}",
+}  # fmt: skip
 # Words for which NNLO has no key.
 REMARKS = {
-    "sample_weight": "remove it, because samples have no weights of their own; problem.class_weights weighs their classes",
     "num_workers": "remove it, because each rank loads its own batches; parallel.ranks is the number of processes that train",
 }
 

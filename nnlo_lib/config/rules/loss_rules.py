@@ -84,6 +84,8 @@ def loss_setting_faults(run: Any) -> Iterator[str]:
     problem = run.problem
     losses = set(run.loss.values()) if isinstance(run.loss, dict) else {run.loss}
     metrics = [metric.partition("@")[0] for metric in run.metrics]
+    if getattr(run.data.reader, "weight", None) and problem.name not in SUPERVISED:
+        yield f"data.reader.weight: a problem {problem.name} has no losses of single samples to weigh; remove this key"
     if problem.name == "classification":
         # Metrics compare with the labels themselves.
         if _is_changed(problem, "label_smoothing") and "cross_entropy" not in losses:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from nnlo_lib.data.loading.augment import Augment
@@ -27,6 +27,11 @@ class Batch:
     ids: Indices
     count: int
     global_count: int
+
+    def without_samples(self) -> "Batch":
+        """Return the batch of a worker that rests in this step."""
+        inputs = tuple(each[:0] for each in self.inputs)
+        return replace(self, inputs=inputs, labels=self.labels[:0], ids=self.ids[:0], count=0)
 
 
 class SampleSource(Protocol):

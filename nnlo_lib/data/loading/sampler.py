@@ -5,7 +5,7 @@ Workers share one order of the samples, or have their own samples. Random orders
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -165,7 +165,11 @@ class SharedOrderSampler(EpochSampler):
         return min(len(self._indices), (step + 1) * self._global_batch)
 
     def _shuffle(self, epoch: int) -> Indices:
-        return shuffled(self._indices, self._plan.seed, ShufflePurpose.EPOCH, epoch)
+        orders = self._plan.orders
+        if epoch not in orders:
+            orders.clear()
+            orders[epoch] = shuffled(self._indices, self._plan.seed, ShufflePurpose.EPOCH, epoch)
+        return orders[epoch]
 
 
 def _even_part(start: int, end: int, parts: int, part: int) -> tuple[int, int]:
@@ -250,6 +254,8 @@ class SamplingPlan:
     processes: int = 1  # number of processes of a worker, which divide the worker's samples evenly
     # size and mode (`disjoint`, `sliding`) of a window that moves along each part once an epoch
     stream: tuple[int, str] | None = None
+    # the last epoch and its order, if the workers share one: simulated ranks also share the plan
+    orders: dict[int, Indices] = field(default_factory=dict, compare=False)
 
     def sampler(self, worker: int) -> EpochSampler:
         """Return the sampler of a worker."""

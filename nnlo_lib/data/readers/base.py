@@ -37,6 +37,7 @@ class SampleBlock:
     inputs: Inputs  # a tuple of arrays
     labels: Array  # int64 classes or float32 numbers
     skipped: tuple[str, ...] = ()  # name and reason of each corrupt record that was left out
+    weights: Array | None = None  # float64 (n,), of a table with `weight`
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,11 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Rows:
-    """Features (n, m) and labels (n,) by split, contents without units, doubts, and changes of a ConversionUnit."""
+    """Features (n, m), labels (n,) and weights (n,) by split, contents without units, doubts, changes of a ConversionUnit."""
 
     features: Mapping[str, Array]
     labels: Mapping[str, Array]
+    weights: Mapping[str, Array]  # empty without weights
     contents: DatasetContents
     doubts: tuple[str, ...]
     changes: tuple[str, ...]
@@ -159,7 +160,8 @@ def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
 
 def _block(rows: "partial[Rows]", split: str, start: int, end: int) -> SampleBlock:
     found = rows()
-    return SampleBlock((found.features[split][start:end],), found.labels[split][start:end])
+    weights = found.weights[split][start:end] if found.weights else None
+    return SampleBlock((found.features[split][start:end],), found.labels[split][start:end], weights=weights)
 
 
 @lru_cache(maxsize=1)
@@ -176,7 +178,14 @@ def _rows(
         with collected(problems):
             labels, classes = _labels(table, options)
             splits = _splits(table, options, labels, divided=len(files) > 1)
-    train = splits == "train"
+    train, weights = splits == "train", None
+    if options.weight and options.weight in table:
+        with collected(problems):
+            weights = numbers_of(table[options.weight])
+            refuse_infinite(table, options.weight, weights)
+            # A loss with weights below 0 has no lower bound, and scikit-learn's curves are not defined.
+            sentence = f"{{}} is no weight of at least 0; write absolute weights, or leave out the row or {WHERE}.weight"
+            refuse_first(table, options.weight, ~(weights >= 0), sentence)
     for label in sorted({*labels[~train]} - {*labels[train]}) if classes else ():
         name = classes[label]
         near = [each for each in classes if look_alike(each) == look_alike(name) and each != name]
@@ -204,6 +213,7 @@ def _rows(
     return Rows(
         {split: features[splits == split] for split in present},
         {split: labels[splits == split] for split in present},
+        {} if weights is None else {split: weights[splits == split] for split in present},
         DatasetContents(
             (),
             classes=len(classes) or None,
@@ -223,13 +233,13 @@ def _features(table: pd.DataFrame, options: TableOptions, problems: list[str]) -
     """Return the names of the columns to use; add names and patterns without a column to the problems."""
     known = [*table.columns.drop([SPLIT, FILE, ROW])]
     shown = f"the columns are {', '.join(known)}"
-    for key in ("label", "split_column", "features", "exclude", "categorical"):
+    for key in ("label", "split_column", "weight", "features", "exclude", "categorical"):
         value = getattr(options, key)
         # A column is meant by its name, several by patterns.
         for each in [value] if isinstance(value, str) else value or ():
             if each not in known and (isinstance(value, str) or not matching(known, (each,))):
                 problems.append(f"{WHERE}.{key}: no column {each}; {shown}")
-    left_out = {options.label, options.split_column, *matching(known, options.exclude)}
+    left_out = {options.label, options.split_column, options.weight, *matching(known, options.exclude)}
     names = [name for name in matching(known, options.features) if name not in left_out]
     if not names:
         problems.append(f"{WHERE}.features: no column is left beside the label; {shown}")
@@ -241,10 +251,10 @@ def _without_missing(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows to use, and notes on those that are left out; add a sentence on missing values to the problems.
 
-    Rows without a label are left out with `missing: median`, too, because nothing can replace it.
+    Rows without a label or a weight are left out with `missing: median`, too, because nothing can replace it.
     """
     options = reader.options
-    needed = [name for name in (options.label, options.split_column) if name in table]
+    needed = [name for name in (options.label, options.split_column, options.weight) if name in table]
     # Columns without a value are refused by their own sentence.
     others = [name for name in names if table[name].notna().any()]
     missing = table[needed if options.missing == "median" else [*needed, *others]].isna()

@@ -46,6 +46,7 @@ class TableOptions:
     test_fraction: float = 0.2
     split_column: str | None = None
     target: Literal["classes", "numbers"] = "classes"
+    weight: str | None = None
     features: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class TableOptions:
             form = str if name in FILES else composed
             if isinstance(getattr(cls, name), tuple):
                 values[name] = tuple(map(form, [value] if isinstance(value, str) else value))
-            elif name in ("label", "split_column") and value is not None:
+            elif name in ("label", "split_column", "weight") and value is not None:
                 values[name] = form(value)
         return cls(**values)
 

@@ -29,6 +29,7 @@ from nnlo_lib.data.store.manifest import (
     MANIFEST_FILE,
     MAX_CLASSES,
     SHARD_RECORDS_FOLDER,
+    WEIGHTS,
     DataManifest,
     ShardRecord,
     SplitInfo,
@@ -125,6 +126,8 @@ class Conversion:
         file = unit.name + SHARD_SUFFIXES[self.settings.format]
         with atomic_write(self.target / file) as part:
             arrays = dict(zip(names, (*block.inputs, block.labels), strict=True))
+            if block.weights is not None:
+                arrays[WEIGHTS.name] = block.weights
             write_shard(part, self.settings.format, arrays)
             record = ShardRecord.from_block(key, unit.split, file, part, block, names)
             if record.shard.non_finite and layout.non_finite == "error":

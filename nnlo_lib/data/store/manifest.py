@@ -54,6 +54,10 @@ class ArraySpec:
     std: tuple[float, ...] = ()
 
 
+# In the shards of a table with `data.reader.weight`, behind inputs and labels.
+WEIGHTS = ArraySpec("weights", (), "float64")
+
+
 @dataclass(frozen=True)
 class SplitInfo:
     """One split: its number of samples, and its shards in the order of the samples."""
@@ -89,6 +93,11 @@ class DataManifest:
         """Sentences about values that the conversion changed and files or records that it left out."""
         skipped = sum(shard.skipped for part in self.splits.values() for shard in part.shards)
         return (*self.notes, *([f"{skipped:,} corrupt records are left out"] if skipped else []))
+
+    @property
+    def weights(self) -> tuple[ArraySpec, ...]:
+        """The array of the weights; empty if the samples have none."""
+        return (WEIGHTS,) if "weight" in self.settings.get("reader", {}) else ()
 
     @property
     def class_labels(self) -> list[str]:

@@ -3,6 +3,7 @@
 import errno
 import resource
 from collections.abc import Iterator
+from copy import copy
 
 import numpy as np
 
@@ -22,6 +23,7 @@ class Split:
 
     Attributes:
         labels: all labels; classes count from 0.
+        targets: labels as `take` returns them, with the weights of the samples in a `weighted` split.
     """
 
     def __init__(self, manifest: DataManifest, name: str) -> None:
@@ -32,18 +34,41 @@ class Split:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + more, hard), hard))
         opened = [_open(manifest, shard) for shard in shards]
         self.columns = manifest.inputs
-        labels = np.concatenate([labels for _, labels in opened])
+        labels, *self._weights = (
+            np.concatenate(parts) for parts in zip(*(own for _, own in opened), strict=True)
+        )
         # Classes become (samples,) int64 from 0, whatever their stored shape.
         is_class = manifest.classes is not None
         self.labels: Array = (
             labels.reshape(-1).astype(np.int64) - manifest.first_class if is_class else labels
         )
+        self.targets = self.labels
         self._inputs = list(zip(*(inputs for inputs, _ in opened), strict=True))
         self._ends = np.cumsum([shard.samples for shard in shards])
         self._starts = self._ends - [shard.samples for shard in shards]
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def weighted(self, samples: Indices) -> "Split":
+        """Return the split with targets label + weight * 1j, (samples,) complex128; without weights, the split itself.
+
+        One array, so that all that moves labels moves the weights with them. The given samples have the mean weight 1: sums of
+        weighted losses, divided by the number of samples, are means as scikit-learn's `sample_weight` defines them.
+
+        Raises UserError if none of these samples has a weight above 0.
+        """
+        if not self._weights or not len(samples):
+            return self
+        mean = self._weights[0][samples].mean()
+        if not mean:
+            raise UserError(
+                f"data.reader.weight: the {len(samples):,} samples of a training or an evaluation all have weight 0; correct the column, "
+                "or remove this key"
+            )
+        found = copy(self)
+        found.targets = self.labels + 1j * (self._weights[0] / mean)
+        return found
 
     @property
     def sample_bytes(self) -> int:
@@ -55,7 +80,7 @@ class Split:
         return tuple(np.empty((count, *column.shape), dtype=column.dtype) for column in self.columns)
 
     def take(self, indices: Indices) -> tuple[Inputs, Array]:
-        """Return the inputs, (len(indices), *shape) each, and the labels (len(indices), ...).
+        """Return the inputs, (len(indices), *shape) each, and the targets (len(indices), ...).
 
         Raises IndexError if an index is outside 0..len-1.
         """
@@ -66,7 +91,7 @@ class Split:
             for into, (array,) in zip(inputs, self._inputs, strict=True):
                 # No index needs clipping; other modes write through a copy of `into`.
                 np.take(array, indices, axis=0, out=into, mode="clip")
-            return inputs, self.labels[indices]
+            return inputs, self.targets[indices]
         places = self._ends.searchsorted(indices, side="right")
         rows = indices - self._starts[places]
         if len(indices) < SAMPLES_PER_SHARD * len(self._ends):
@@ -78,17 +103,18 @@ class Split:
                 here = np.flatnonzero(places == shard)
                 for into, arrays in zip(inputs, self._inputs, strict=True):
                     into[here] = arrays[shard][rows[here]]
-        return inputs, self.labels[indices]
+        return inputs, self.targets[indices]
 
 
 def stored_labels(manifest: DataManifest, name: str) -> Iterator[Array]:
     """Yield the labels of each shard of a split as they are stored. Raises UserError if a shard is unreadable."""
     for shard in manifest.splits[name].shards:
-        yield _open(manifest, shard)[1]
+        yield _open(manifest, shard)[1][0]
 
 
-def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
-    path, columns = manifest.path(shard), (*manifest.inputs, manifest.labels)
+def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Inputs]:
+    """Return the inputs of a shard; and its labels and, if there are any, weights."""
+    path, columns = manifest.path(shard), (*manifest.inputs, manifest.labels, *manifest.weights)
     try:
         arrays = map_shard(path, [column.name for column in columns])
     except Exception as error:  # h5py, zipfile and numpy raise many types of exceptions for damaged files
@@ -106,4 +132,5 @@ def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
     if found != [((shard.samples, *column.shape), np.dtype(column.dtype)) for column in columns]:
         raise manifest.damaged_shard_error(shard, f"the arrays {found} differ from the manifest")
     # A copy of the labels, so that their mapping of the file can be closed.
-    return tuple(arrays[:-1]), arrays[-1].copy()
+    inputs = len(manifest.inputs)
+    return tuple(arrays[:inputs]), tuple(array.copy() for array in arrays[inputs:])

@@ -188,6 +188,8 @@ def test_result_of_run(
     `classes`: number of classes; None if the labels are no classes.
     """
     problem = build_problem(run, classes)
+    if isinstance(problem, SupervisedProblem):
+        split = split.weighted(samples)
 
     def measure(size: int) -> TestResult:
         with closing(evaluation_batches(module, split, samples, tensors, size, READ_AHEAD)) as batches:
@@ -231,7 +233,8 @@ class TestResult:
     report: dict[str, Any]
     # loss and metrics of each sample by name, (samples,) float32; empty if the problem has none
     values: dict[str, Array]
-    # `outputs` (samples, k) float32, `targets` and, for classes, `predicted`, as in predictions.npz; or empty
+    # `outputs` (samples, k) float32, `targets` and, for classes, `predicted`, and `weights` with mean 1 of samples that
+    # have them, as in predictions.npz; or empty
     predictions: dict[str, Array] = field(default_factory=dict)
     # `probability`, `score` or `value`; without predictions, why they are left out
     outputs_are: str = "left out: the problem has no table of outputs"
@@ -248,12 +251,13 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     confusion = np.zeros((classes or 0, (classes or 0) + 1), np.int64)
     values = [np.zeros((len(problem.sample_names), 0), np.float32)]
     saved, numbers, kind = defaultdict[str, list[Array]](list), 0, TestResult.outputs_are
-    for inputs, labels in batches:
+    for inputs, batch_targets in batches:
         outputs = module(*inputs)
         penalty = regularization_loss(module)
-        sums = problem.sums_of_outputs(outputs, labels, penalty)
+        sums = problem.sums_of_outputs(outputs, batch_targets, penalty)
         total = total.to(sums.device) + sums
-        values.append(problem.values_of_outputs(outputs, labels, penalty).cpu().numpy())
+        values.append(problem.values_of_outputs(outputs, batch_targets, penalty).cpu().numpy())
+        labels, weights = problem.unpacked(batch_targets)
         places = None if predicted is None else predicted(outputs).cpu().numpy()
         if problem.table is not None:
             kind, table = problem.table(outputs)
@@ -263,6 +267,7 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
                 targets = labels.cpu().numpy()
                 saved["targets"].append(targets if places is not None else targets.reshape(len(targets), -1))
                 saved["predicted"].extend(() if places is None else (places,))
+                saved["weights"].extend(() if weights is None else (weights.cpu().numpy(),))
         if places is not None:
             # `confusion[...] += 1` would count a pair once per batch.
             # NO_CLASS is the last place already.
@@ -272,7 +277,9 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     of_samples = dict(zip(problem.sample_names, np.concatenate(values, axis=1), strict=True))
     arrays = {name: np.concatenate(parts) for name, parts in saved.items() if parts}
     of_set = {
-        metric_column(name): set_metric(name, arrays["outputs"], arrays["targets"], arrays.get("predicted"))
+        metric_column(name): set_metric(
+            name, arrays["outputs"], arrays["targets"], arrays.get("predicted"), arrays.get("weights")
+        )
         for name in problem.set_metrics
         if arrays
     }

@@ -22,6 +22,7 @@ class Recorder:
 
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
         self._comm, self._data, self._epochs = comm, data, task.run.train.epochs
+        self._some_rest = task.run.algorithm.some_ranks_rest
         paths = task.paths.state
         self.history, self.nodes = JsonlTable(paths.history), JsonlTable(paths.nodes)
         self._ledger, self.validations = JsonlTable(paths.ledger), JsonlTable(paths.validations)
@@ -34,8 +35,9 @@ class Recorder:
     def close_epoch_ledger(self, epoch: int, cut: bool = False) -> None:
         """Record the epoch's sum of each sample's uses and compare it with the plan; all ranks call it.
 
-        If the epoch was `cut` before its last step, unused samples do not count as missed.
+        If the epoch was `cut` before its last step, or some ranks rested, unused samples do not count as missed.
         """
+        cut = cut or self._some_rest
         # Summed as int32: sums of the ranks' uint8 counts could overflow.
         uses = from_numpy(self.sample_counts.counts).int()
         self._comm.allreduce(uses, "telemetry")

@@ -32,7 +32,7 @@ def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemC
                     "lists them)"
                 )
     if not isinstance(problem, GanConfig):
-        replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.layout))
+        replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.optimized))
         return
     if not isinstance(getattr(replica.module, "latent", None), int):
         raise UserError(

@@ -42,8 +42,9 @@ class SampleTensors:
     def numbers(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the name and the tensor of inputs and targets; classes and other indices have no scale."""
         yield from (("inputs", each) for each in self.inputs if each.is_floating_point())
-        if self.labels.is_floating_point():
-            yield "targets", self.labels
+        # Weighted targets are complex.
+        if (numbers := self.labels.real).is_floating_point():
+            yield "targets", numbers
 
 
 class GradientFunction(Protocol):

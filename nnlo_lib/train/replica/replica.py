@@ -104,10 +104,24 @@ class Replica:
         # The optimizer gets the whole vector as one parameter, so that an update does not loop over layers.
         self._trainable = nn.Parameter(self.theta)
         self._trainable.grad = self.grad
+        # layout of the parameters that the optimizer updates
+        self.optimized = self.layout
+        self._sum_over_ranks: Callable[[Tensor], None] | None = None
         self._parameters = parameters
         self._trackers: list[GradientReadyTracker] = []
         self.clip_norm: float | None = None
         self.callbacks = Callbacks()
+
+    def keep_part(self, part: slice, sum_over_ranks: Callable[[Tensor], None]) -> None:
+        """Let the optimizer, which is set afterwards, update this part of the parameters; other ranks update the others."""
+        self._trainable = nn.Parameter(self.theta[part])
+        self._trainable.grad, self._sum_over_ranks = self.grad[part], sum_over_ranks
+        ends = [(slot, max(slot.start, part.start), min(slot.stop, part.stop)) for slot in self.layout]
+        self.optimized = tuple(
+            slot._replace(start=start - part.start, numel=stop - start)
+            for slot, start, stop in ends
+            if start < stop
+        )
 
     def set_optimizer(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
         """Use the optimizer that `optimizer` returns for [flat parameter] and `options`."""
@@ -159,8 +173,13 @@ class Replica:
         """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
         assert self.optimizer is not None, "set_optimizer() has not been called"
         self.callbacks.begin("optimizer")
-        if self.clip_norm is not None:
+        if self.clip_norm is not None and self._sum_over_ranks is None:
             nn.utils.clip_grad_norm_(self._trainable, self.clip_norm)
+        elif self.clip_norm is not None and self._sum_over_ranks is not None:
+            squares = torch.linalg.vector_norm(self._trainable.grad, dtype=torch.float64).square()[None]
+            self._sum_over_ranks(squares)
+            norm = squares[0].sqrt().to(self.grad.dtype)
+            nn.utils.clip_grads_with_norm_(self._trainable, self.clip_norm, norm)
         self.optimizer.step()
         self.callbacks.end("optimizer")
 

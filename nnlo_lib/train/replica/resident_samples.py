@@ -39,7 +39,7 @@ class ResidentSamples:
 
     def __init__(self, split: Split, samples: Indices, device: str) -> None:
         self._samples, self._device = np.sort(samples), device
-        labels = split.labels[self._samples]
+        labels = split.targets[self._samples]
         size = len(samples) * split.sample_bytes + labels.nbytes
         free = size if device == "cpu" else torch.cuda.mem_get_info(device)[0]
         if size > free:

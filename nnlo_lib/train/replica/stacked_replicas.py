@@ -183,7 +183,7 @@ class ReplicaStack:
             scores = self.network(*(_repeated(tensor, len(ranks)) for tensor in inputs))
             repeated_labels = _repeated(labels, len(ranks))
             counts = torch.tensor(self.network.nodes.counts, device=scores.device)
-            losses = self.problem.losses(scores, repeated_labels)
+            losses = self.problem.sample_losses(scores, repeated_labels)
             sums.append(self.problem.sums_by_node(scores, repeated_labels, losses, counts))
         return torch.cat(sums)
 
