@@ -15,7 +15,7 @@ from nnlo_lib.algorithms.base import (
 )
 from nnlo_lib.algorithms.neighbor_exchange import AlgorithmContext
 from nnlo_lib.comm.communicator import Communicator, Request
-from nnlo_lib.comm.compression.base import ErrorFeedback, Identity, build_compressor, compressed_iallreduce
+from nnlo_lib.comm.compression.base import ErrorFeedback, build_compressor, compressed_iallreduce
 from nnlo_lib.config.algorithm import AverageConfig, DiLoCoConfig, NoLoCoConfig
 from nnlo_lib.core.rng import derive_seed
 
@@ -88,9 +88,8 @@ class Average(PeriodicSync):
         if context.compressor.lossless:
             return cls(context.comm, config.sync_every)
         # DiLoCo averages changes; an outer learning rate of 1 without momentum adds their mean.
-        return CompressedAverage(
-            context.comm, config.sync_every, 1.0, 0.0, feedbacks=[context.error_feedback]
-        )
+        outer = DiLoCoConfig(sync_every=config.sync_every, outer_lr=1.0, outer_momentum=0.0)
+        return CompressedAverage(context.comm, outer, [context.error_feedback])
 
     def synchronize(self, replica: ReplicaView) -> None:
         self.comm.allreduce(replica.theta, "parameters")
@@ -117,23 +116,12 @@ class DiLoCo(PeriodicSync):
     its next change, as in Therien et al., MuLoCo, 2025, arXiv:2505.23725, with `train.optimizer: muon`.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        sync_every: int,
-        outer_lr: float = 0.7,
-        outer_momentum: float = 0.9,
-        fragments: int = 1,
-        overlap: int = 0,
-        alpha: float | None = None,
-        feedbacks: list[ErrorFeedback] | None = None,
-    ) -> None:
-        super().__init__(comm, sync_every)
-        self._feedbacks = feedbacks or [ErrorFeedback(Identity(), comm.rank)] * fragments
-        self.outer_lr, self.outer_momentum = outer_lr, outer_momentum
-        self.overlap, self.alpha = overlap, 0.5 if alpha is None else alpha
+    def __init__(self, comm: Communicator, config: DiLoCoConfig, feedbacks: list[ErrorFeedback]) -> None:
+        super().__init__(comm, config.sync_every)
+        self._config, self._feedbacks, fragments = config, feedbacks, config.fragments
+        self._alpha = 0.5 if config.alpha is None else config.alpha
         # Steps after a synchronization of all fragments until each one's first turn.
-        self._turns = [sync_every * (index + 1) // fragments for index in range(fragments)]
+        self._turns = [config.sync_every * (index + 1) // fragments for index in range(fragments)]
         # Of the names of compression states; an undivided vector has none.
         self._prefixes = [f"fragment.{index}." if index else "" for index in range(fragments)]
         self._theta = self._velocity = torch.empty(0)
@@ -146,8 +134,7 @@ class DiLoCo(PeriodicSync):
         # A compressor serves one vector; the first fragment has the seed of a vector that is not divided.
         others = [derive_seed(context.seed, "fragment", index) for index in range(1, config.fragments)]
         compressors = [build_compressor(context.compression, seed) for seed in (context.seed, *others)]
-        feedbacks = [ErrorFeedback(compressor, context.comm.rank) for compressor in compressors]
-        return cls(context.comm, **config.arguments, feedbacks=feedbacks)
+        return cls(context.comm, config, [ErrorFeedback(each, context.comm.rank) for each in compressors])
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)
@@ -155,13 +142,14 @@ class DiLoCo(PeriodicSync):
 
     def on_parameters(self, replica: ReplicaView) -> None:
         self._steps_since_sync += 1
+        overlap = self._config.overlap
         for index, turn in enumerate(self._turns):
             steps = self._steps_since_sync - turn  # negative before the fragment's first turn
             if steps >= 0 and steps % self.sync_every == 0:
                 self._send(replica, index)
-            if steps >= self.overlap and (steps - self.overlap) % self.sync_every == 0:
-                self._take_outer_step(replica, index, self.alpha if self.overlap else 0.0)
-        if len(self._turns) == 1 and not self.overlap:
+            if steps >= overlap and (steps - overlap) % self.sync_every == 0:
+                self._take_outer_step(replica, index, self._alpha if overlap else 0.0)
+        if len(self._turns) == 1 and not overlap:
             self._steps_since_sync %= self.sync_every  # all parameters are synchronized
 
     def quiesce(self, replica: ReplicaView) -> None:
@@ -172,10 +160,12 @@ class DiLoCo(PeriodicSync):
 
     def synchronize(self, replica: ReplicaView) -> None:
         for index in list(self._pending):
-            self._take_outer_step(replica, index, self.alpha)
+            self._take_outer_step(replica, index, self._alpha)
         steps = [self._steps_since_sync - turn for turn in self._turns]
         # A fragment that ranks have not changed since its outer step gets no second one.
-        changed = [k for k, each in enumerate(steps) if self.overlap or each < 0 or each % self.sync_every]
+        changed = [
+            k for k, each in enumerate(steps) if self._config.overlap or each < 0 or each % self.sync_every
+        ]
         for index in changed:
             self._send(replica, index)
         for index in changed:
@@ -206,8 +196,9 @@ class DiLoCo(PeriodicSync):
         del self._pending[index]
         theta, velocity = self._part(self._theta, index), self._part(self._velocity, index)
         # All ranks compute the same outer step from the same sum, so that `_theta` needs no further message.
-        velocity.mul_(self.outer_momentum).add_(change)
-        theta.sub_(change.add_(velocity, alpha=self.outer_momentum), alpha=self.outer_lr)
+        momentum = self._config.outer_momentum
+        velocity.mul_(momentum).add_(change)
+        theta.sub_(change.add_(velocity, alpha=momentum), alpha=self._config.outer_lr)
         own = self._part(replica.theta, index)
         own.copy_(own.lerp(theta, 1 - alpha) if alpha else theta)
 
@@ -239,25 +230,16 @@ class NoLoCo(PeriodicSync):
         v_i <- mu v_i + lr (d_i + d_j) / 2 + gamma (phi_j - phi_i) / 2      i and j: a pair of this round
         phi_i <- phi_i + v_i;    theta_i <- phi_i
 
-    Kolehmainen et al., NoLoCo, 2025, arXiv:2506.10911, equations 2 and 3 with groups of two ranks. All ranks draw the
-    same pairs from seed and round; if their number is odd, one rank has no partner. A rank sends lr d_i + gamma phi_i,
-    from which both compute opposite moves. Invariant: the moves of all ranks add up to zero. Bytes per rank: 4 P to one
-    other rank every H steps, without an all-reduce.
+    Kolehmainen et al., NoLoCo, 2025, arXiv:2506.10911, with groups of two ranks. All ranks draw the same pairs from seed and
+    round; if their number is odd, one rank has no partner. A rank sends lr d_i + gamma phi_i, from which both compute
+    opposite moves. Invariant: the moves of all ranks add up to zero. Bytes per rank: 4 P every H steps, to one rank.
     """
 
     replicas_differ = True
 
-    def __init__(
-        self,
-        comm: Communicator,
-        sync_every: int,
-        outer_lr: float,
-        outer_momentum: float,
-        gamma: float,
-        seed: int,
-    ) -> None:
-        super().__init__(comm, sync_every)
-        self.outer_lr, self.outer_momentum, self.gamma, self.seed = outer_lr, outer_momentum, gamma, seed
+    def __init__(self, comm: Communicator, config: NoLoCoConfig, seed: int) -> None:
+        super().__init__(comm, config.sync_every)
+        self._config, self._seed = config, seed
         self._round = torch.zeros(1, dtype=torch.int64)
         # `_moved`: sum of the moves since the last telemetry.
         self._phi = self._velocity = self._moved = torch.empty(0)
@@ -265,7 +247,7 @@ class NoLoCo(PeriodicSync):
     @classmethod
     def from_config(cls, config: NoLoCoConfig, context: AlgorithmContext) -> Algorithm:
         """Return the algorithm with these settings."""
-        return cls(context.comm, **config.arguments, seed=context.seed)
+        return cls(context.comm, config, context.seed)
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)
@@ -274,13 +256,13 @@ class NoLoCo(PeriodicSync):
 
     def synchronize(self, replica: ReplicaView) -> None:
         turn = int(self._round)
-        order = sorted(range(self.comm.size), key=lambda rank: derive_seed(self.seed, "noloco", turn, rank))
+        order = sorted(range(self.comm.size), key=lambda rank: derive_seed(self._seed, "noloco", turn, rank))
         place = order.index(self.comm.rank) ^ 1
         self._round += 1
-        change = torch.sub(replica.theta, self._phi).mul_(self.outer_lr)
-        self._velocity.mul_(self.outer_momentum).add_(change)
+        change = torch.sub(replica.theta, self._phi).mul_(self._config.outer_lr)
+        self._velocity.mul_(self._config.outer_momentum).add_(change)
         if place < self.comm.size:
-            ours, theirs = change.add_(self._phi, alpha=self.gamma), torch.empty_like(change)
+            ours, theirs = change.add_(self._phi, alpha=self._config.gamma), torch.empty_like(change)
             self.comm.exchange({order[place]: ours}, {order[place]: theirs})
             move = theirs.sub_(ours).div_(2)
             self._velocity.add_(move)
