@@ -36,7 +36,13 @@ def main() -> None:
     parser.add_argument("--source", help="folder of its files")
     parser.add_argument("--epochs", type=int, help="epochs; default: epochs of the experiment file")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=[*ALGORITHMS], default=[*ALGORITHMS], help="algorithms")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[*ALGORITHMS],
+        default=[name for name in ALGORITHMS if name != "scaffold"],
+        help="algorithms",
+    )
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument(
         "--topology",

@@ -65,9 +65,8 @@ class Average(PeriodicSync):
 
         theta_i <- optimizer(theta_i, g_i), H times;    theta_i <- (1/n) sum_j theta_j
 
-    Stich, Local SGD Converges Fast and Communicates Little, 2019, algorithm 1; if H is one epoch, it is
-    McMahan et al.'s FedAvg with equal clients. Optimizer states stay local. Invariant: after each
-    synchronization all replicas are equal. Bytes per rank: an all-reduce of 4 P every H steps.
+    Stich, Local SGD Converges Fast and Communicates Little, 2019, algorithm 1. Optimizer states stay local. Invariant:
+    after each synchronization all replicas are equal. Bytes per rank: an all-reduce of 4 P every H steps.
 
     With `compression`, ranks send the change since the last synchronization: n - 1 compressed vectors per rank, every H
     steps. They add the compression error to the next change (Basu et al., Qsparse-local-SGD, 2019, algorithm 1).

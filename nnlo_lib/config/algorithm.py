@@ -21,15 +21,8 @@ from nnlo_lib.config.optimizer import WHOLE_KERNELS, OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
 
-Participation = Annotated[
-    float,
-    Field(
-        gt=0,
-        le=1,
-        description="Fraction of the ranks that train in a round of `sync_every` steps, at least one, drawn from the seed. "
-        "The others rest: their samples of these steps are not used (McMahan et al. 2017).",
-    ),
-]
+RESTING_RANKS = "Fraction of the ranks, at least one, that train in a round; the others rest, and their samples are not used."
+Participation = Annotated[float, Field(gt=0, le=1, description=RESTING_RANKS)]
 SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
 
 
@@ -188,10 +181,9 @@ class ScaffoldConfig(BaseAlgorithmConfig):
         rule, why = run.train.optimizer, "scaffold corrects steps of theta <- theta - lr g only"
         if rule.name != "sgd" or rule.momentum:
             yield f"train.optimizer: {why}; set `train.optimizer: {{name: sgd, lr: 0.05}}`, without momentum"
-        if run.train.clip_norm is not None:
-            yield f"train.clip_norm: {why}; remove `train.clip_norm`"
-        if getattr(run.problem, "generator_optimizer", None):
-            yield f"problem.generator_optimizer: {why}; remove `problem.generator_optimizer`"
+        for section, key in ((run.train, "train.clip_norm"), (run.problem, "problem.generator_optimizer")):
+            if getattr(section, key.partition(".")[2], None):
+                yield f"{key}: {why}; remove `{key}`"
 
 
 class IndividualConfig(BaseAlgorithmConfig):

@@ -125,6 +125,7 @@ DEFAULTS = {
 NEEDED = {
     "d2": ["topology={name: path, weights: lazy_metropolis}"],
     "adpsgd": ["topology={name: path}"],
+    "scaffold": ["train.optimizer.momentum=0"],
     "gan": ["model={name: wgan}", "loss=least_squares"],
     "edges": ["algorithm={name: sgp}"],
     "directed_edges": ["algorithm={name: sgp}", "topology.edges=[[0, 1], [1, 0]]"],
