@@ -117,6 +117,8 @@ REFUSED = {
         "3: train.scale_lr: downpour with `algorithm.optimizer` and `sync_every: 1` updates parameters only by the server's optimizer; set `train.scale_lr: none`"),
     "smoothing of another loss": ("problem: {name: classification, label_smoothing: 0.1}\nloss: hinge\nmetrics: []",
         "1: problem.label_smoothing: only the loss cross_entropy smooths labels; set `loss: cross_entropy`, or remove this key"),
+    "weights of the samples of a gan": ("model: lsgan\nproblem: gan\ndata: {dataset: a, source: a.csv, reader: {name: table, label: y, weight: w}}\nloss: least_squares\nmetrics: []",
+        "3: data.reader.weight: a problem gan has no losses of single samples to weigh; remove this key"),
     "delta of another loss": ("problem: {name: regression, huber_delta: 2.0}\nloss: mae\nmetrics: []",
         "1: problem.huber_delta: only huber use it; set `loss: huber`, add huber to `metrics`, or remove this key"),
     "outputs of another loss": ("problem: {name: regression, outputs: probabilities}\nloss: mse\nmetrics: []",

@@ -12,9 +12,7 @@ from sklearn import metrics as scikit_learn
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.data.store.split import Split
-from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, roc_curve, set_metric
+from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, roc_curve
 from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
@@ -23,14 +21,8 @@ from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.task import Task, prepare_dataset
 
 CLASSES = [
-    "accuracy",
-    "balanced_accuracy",
-    "top2_accuracy",
-    "f1",
-    "roc_auc",
-    "average_precision",
-    "calibration_error",
-]
+    "accuracy", "balanced_accuracy", "top2_accuracy", "f1", "roc_auc", "average_precision", "calibration_error",
+]  # fmt: skip
 CASES = {
     "classes": {"metrics": CLASSES, "problem": {"class_weights": {"1": 4}}},
     "numbers": {"metrics": ["mae", "r2"], "problem": "regression", "loss": "mse"},
@@ -52,15 +44,9 @@ def trained(folder, tables, kind, weight, ranks, compute="exact", placement="hos
         rows.to_csv(folder / f"{name}.csv", index=False)
     reader = {"name": "table", "train": "train.csv", "test": "test.csv", "label": "y", "target": kind}
     reader |= {"weight": "w"} if weight else {"exclude": "w"}
-    data = {
-        "dataset": "mine",
-        "source": str(folder),
-        "reader": reader,
-        "validation": "test",
-        "placement": placement,
-    }
+    data = {"dataset": "mine", "source": str(folder), "reader": reader, "validation": "test"}
     settings = CASES[kind] | {
-        "data": data | {"normalize": "unit"},
+        "data": data | {"normalize": "unit", "placement": placement},
         "model": {"name": "simplemlp", "args": {"hidden": 5, "layers": 1}},
         "parallel": {"ranks": ranks, "transport": "simulated", "simulation": {"compute": compute}},
         "train": {"epochs": 3, "batch_size": -(-len(tables["train"]) // ranks), "precision": "float64"},
@@ -70,21 +56,15 @@ def trained(folder, tables, kind, weight, ranks, compute="exact", placement="hos
     assert train_simulated(Task("t", "run", run, 0, None, 1, manifest, folder / "job"), StopFlag())
     evaluate_model(run, manifest, folder / "job/model.safetensors", folder / "job/evaluation.json")
     measured = json.loads((folder / "job/evaluation.json").read_text())
+    evaluated = {key: measured[key] for key in ("loss", *CASES[kind]["metrics"])}
     rows = read_rows(folder / "job/state/history.jsonl")
     history = [{key: row[key] for key in row if key.startswith(("train_", "val_"))} for row in rows]
-    return load_file(folder / "job/model.safetensors"), history, {
-        key: measured[key] for key in ("loss", *CASES[kind]["metrics"])
-    }  # fmt: skip
+    return load_file(folder / "job/model.safetensors"), history, evaluated
 
 
-@pytest.mark.parametrize(
-    ("kind", "ranks", "options"),
-    [
-        ("classes", 3, {"placement": "device"}),
-        ("classes", 3, {"compute": "batched"}),
-        ("numbers", 2, {}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "ranks", "options"), [
+    ("classes", 3, {"placement": "device"}), ("classes", 3, {"compute": "batched"}), ("numbers", 2, {}),
+])  # fmt: skip
 def test_a_weight_is_the_number_of_copies_of_a_sample(tmp_path, kind, ranks, options):
     tables = {"train": table(50, 1), "test": table(41, 2)}
     copies = {name: rows.loc[rows.index.repeat((2 * rows["w"]).astype(int))] for name, rows in tables.items()}
@@ -98,21 +78,14 @@ def test_a_weight_is_the_number_of_copies_of_a_sample(tmp_path, kind, ranks, opt
     assert found[2] == pytest.approx(expected[2], rel=1e-6)
 
 
-@pytest.fixture
-def store(tmp_path):
-    """Convert 30 rows, the last 12 of weight 0; return the manifest."""
+@pytest.mark.parametrize("fold", [None, 0, 2])
+def test_training_and_held_out_samples_have_the_mean_weight_1(tmp_path, fold):
     rows = table(30, 3).assign(w=lambda found: np.where(found.index < 18, found["w"] + 1e-3, 0))
     rows.to_csv(tmp_path / "a.csv", index=False)
     reader = {"name": "table", "label": "y", "weight": "w", "test_fraction": 0}
-    data = {"dataset": "mine", "source": str(tmp_path / "a.csv"), "reader": reader, "validation": 0.2}
-    run = Run.model_validate({"data": data, "parallel": {"ranks": 2}, "model": {"name": "simplemlp"}})
+    source = {"dataset": "mine", "source": str(tmp_path / "a.csv"), "reader": reader, "validation": 0.2}
+    run = Run.model_validate({"data": source, "parallel": {"ranks": 2}, "model": {"name": "simplemlp"}})
     prepare_dataset(run.data, tmp_path / "store")
-    return run, rows
-
-
-@pytest.mark.parametrize("fold", [None, 0, 2])
-def test_training_and_held_out_samples_have_the_mean_weight_1(tmp_path, store, fold):
-    run, rows = store
     data = TrainingData(Task("t", "r", run, 7, fold, 3, tmp_path / "store/manifest.json", tmp_path), 2)
     held_out, samples = data.validation_set
     for split, used in ((data.split, np.concatenate(data.worker_samples)), (held_out, samples)):
@@ -121,22 +94,16 @@ def test_training_and_held_out_samples_have_the_mean_weight_1(tmp_path, store, f
         np.testing.assert_allclose(targets.imag, weights / weights.mean(), rtol=1e-14)
         np.testing.assert_array_equal(targets.real, rows["y"].to_numpy()[used])
         np.testing.assert_array_equal(inputs, rows[["a", "b", "c"]].to_numpy(np.float32)[used])
-
-
-def test_samples_without_a_weight_are_refused(tmp_path, store):
-    split = Split(DataManifest.load(tmp_path / "store"), "train")
     with pytest.raises(
         UserError, match="weight: the 12 samples of a training or an evaluation all have weight 0"
     ):
-        split.weighted(np.arange(18, 30))
+        data.split.weighted(np.arange(18, 30))
 
 
-def test_curves_are_those_of_scikit_learn():
+def test_a_weighted_curve_is_that_of_scikit_learn():
     draw = np.random.default_rng(4)
     targets, scores, weights = draw.integers(0, 2, 80), draw.random(80), draw.exponential(size=80)
     outputs = np.stack([1 - scores, scores], axis=1)
-    area = scikit_learn.roc_auc_score(targets, scores, sample_weight=weights)
-    assert set_metric("roc_auc", outputs, targets, None, weights) == pytest.approx(area, rel=1e-12)
     false, true, _ = scikit_learn.roc_curve(targets, scores, sample_weight=weights)
     np.testing.assert_allclose(
         roc_curve(outputs, targets, weights)[1:], np.interp(FALSE_POSITIVE_RATES[1:], false, true)
