@@ -78,6 +78,8 @@ class Algorithm(ABC):
     weight = 1.0
     # State tensors that are summed over the old ranks if the number of ranks changes; others are averaged.
     summed_state: tuple[str, ...] = ()
+    # True if the optimizer of each rank has the moments of the rank's part of the parameters only.
+    shards_optimizer = False
     # Local steps between two synchronizations, for learning rates that change from round to round.
     steps_per_round = 1
 
