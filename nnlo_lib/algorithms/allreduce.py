@@ -31,7 +31,7 @@ class AllReduce(Algorithm):
         """Return the algorithm, with error feedback if the compression is lossy."""
         if not context.compressor.lossless:
             return CompressedAllReduce(context.comm, context.error_feedback)
-        if config.shards_optimizer:
+        if config.shard == "optimizer":
             return ShardedAllReduce(context.comm)
         return cls(context.comm, round(1e6 * config.bucket_mb))
 
@@ -80,6 +80,8 @@ class ShardedAllReduce(AllReduce):
 
     Between the halves, `grad` has the sum in the rank's part only. Bytes per rank and step: 8 P (n - 1) / n.
     """
+
+    shards_optimizer = True
 
     # Overrides the buckets, whose parts would belong to several ranks.
     def on_batch(self, replica: ReplicaView, share: SampleShare) -> None:

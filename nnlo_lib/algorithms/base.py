@@ -80,6 +80,8 @@ class Algorithm(ABC):
     summed_state: tuple[str, ...] = ()
     # True if this rank takes no samples in the coming step: it computes nothing.
     rests = False
+    # True if the optimizer of each rank has the moments of the rank's part of the parameters only.
+    shards_optimizer = False
     # Local steps between two synchronizations, for learning rates that change from round to round.
     steps_per_round = 1
 

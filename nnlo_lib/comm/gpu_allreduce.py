@@ -40,11 +40,7 @@ class NcclAllreduce:
     def begin(
         self, vector: Tensor, part: int = 0, reduces: bool = True, gathers: bool = True
     ) -> Callable[[WaitUntil], None]:
-        """Start the sum; return a function that waits and overwrites `vector` (P,) with the sum.
-
-        With one of `reduces` and `gathers`, do one half of it, with parts of `part` values: add this rank's part, or fetch
-        the other parts.
-        """
+        """Start the sum, or a half of it with parts of `part` values; return a function that waits and overwrites `vector` (P,)."""
         if self._fastest:
             is_done = _done(distributed.all_reduce(vector, async_op=True))
             return lambda wait: wait(is_done)
@@ -53,12 +49,12 @@ class NcclAllreduce:
         padded[: vector.numel()] = vector
         mine = padded.view(size, -1)[self._rank]
         parts = torch.empty_like(padded) if reduces else mine.clone()
-        is_scattered = (
-            _done(distributed.all_to_all_single(parts, padded, async_op=True)) if reduces else lambda: True
-        )
+        work = distributed.all_to_all_single(parts, padded, async_op=True) if reduces else None
+        is_scattered = _done(work) if reduces else None
 
         def finish(wait: WaitUntil) -> None:
-            wait(is_scattered)
+            if is_scattered is not None:
+                wait(is_scattered)
             total, *others = parts.view(-1, mine.numel())
             for other in others:
                 total.add_(other)

@@ -51,11 +51,6 @@ class AllReduceConfig(BaseAlgorithmConfig):
     results are bit-identical, except with `train.clip_norm`."""
 
     @property
-    def shards_optimizer(self) -> bool:
-        """True if `shard` is optimizer."""
-        return self.shard == "optimizer"
-
-    @property
     def sums_in_rank_order(self) -> bool:
         """True if `reduction` is reproducible."""
         return self.reduction == "reproducible"
@@ -72,7 +67,7 @@ class AllReduceConfig(BaseAlgorithmConfig):
             "problem.name: classification": (run.problem.name == "gan", "each network has an optimizer"),
         }  # fmt: skip
         for setting, (is_whole, reason) in whole.items():
-            if self.shards_optimizer and is_whole:
+            if self.shard == "optimizer" and is_whole:
                 remedy = "" if setting.startswith("problem") else f"`{setting}`, or "
                 yield f"{setting.partition(':')[0]}: not with {sharded}: {reason}; set {remedy}`algorithm.shard: none`"
         if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):

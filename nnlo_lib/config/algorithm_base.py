@@ -111,11 +111,6 @@ class BaseAlgorithmConfig(ImplementedConfig):
         """True if sums are added in rank order, so that they are bit-identical in every run."""
         return True
 
-    @property
-    def shards_optimizer(self) -> bool:
-        """True if each rank has the optimizer of a part of the parameters only."""
-        return False
-
     def doubts(self, run: Any) -> Iterator[str]:
         """Yield warnings of settings of a run (config.Run) that are valid, but known to train badly."""
         yield from ()

@@ -163,7 +163,7 @@ class RankContext:
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )
             self.gradients = StackedGradients(self.stack, self.comm)
-        if run.algorithm.shards_optimizer:
+        if getattr(run.algorithm, "shard", "none") == "optimizer":
             part = self.comm.part(self.replica.theta.numel())
             self.replica.keep_part(part, partial(self.comm.allreduce, purpose="control"))
         # A server applies the workers' gradients; an algorithm may configure another optimizer for it.

@@ -157,9 +157,8 @@ class TrainingState:
         algorithm = self._context.task.run.algorithm
         if not (algorithm.capabilities.shares_gradient and algorithm.sums_in_rank_order):
             return ()
-        moments = (
-            name for name in tensors if name.startswith("optimizer.") and not algorithm.shards_optimizer
-        )
+        is_whole = not self.algorithm.shards_optimizer
+        moments = (name for name in tensors if is_whole and name.startswith("optimizer."))
         names = ("theta", "best.theta", "ema.theta", *moments)
         return tuple(name for name in names if name in tensors and tensors[name].nbytes >= MIN_COMMON_BYTES)
 
@@ -222,46 +221,37 @@ def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algori
             f"{saved.folder} was written by {plural(saved.ranks, 'rank')} and cannot resume with {comm.size}: {reason}; "
             f"use {plural(saved.ranks, 'rank')}, or delete {saved.folder.parents[1]} to start again"
         )
-    is_cut = run.algorithm.shards_optimizer
-    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm, algorithm, is_cut)
+    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
 
 
 def _merge_rank_states(
-    saved: SavedCheckpoint,
-    old: Sequence[Role],
-    new: Sequence[Role],
-    comm: Communicator,
-    algorithm: Algorithm,
-    is_cut: bool,
+    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
 ) -> RankState:
     """Return the state of a new rank.
 
     A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
     that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
-    used in this epoch. `old` and `new` are the roles of the old and of the new ranks. If `is_cut`, the moments of the old
-    ranks are parts of vectors, of which each new rank gets its own part.
+    used in this epoch. `old` and `new` are the roles of the old and of the new ranks.
     """
-    rank = comm.rank
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.read_rank_state(worker) for worker in workers]
     # The sampler skips these samples and divides the rest of the epoch among the new workers.
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
+    own_part = algorithm.comm.part(parts[0].tensors["theta"].numel())
     if new[rank] == "server":
         server = saved.read_rank_state(rank)
         return RankState(server.tensors | used, server.progress)
     place, places = new[:rank].count("worker"), new.count("worker")
     # Round-robin over the old workers; new workers beyond their number start with counts of zero.
     mine = parts[place::places]
-    tensors = {}
-    for name, tensor in parts[0].tensors.items():
-        everyones = [part.tensors[name] for part in parts if name in part.tensors]
-        if name in (*SUMMED_STATE, *algorithm.summed_state):
-            tensors[name] = _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])
-        elif is_cut and name.startswith("optimizer.") and tensor.dim():
-            whole = torch.cat(everyones)
-            tensors[name] = whole[comm.part(len(whole))]
-        else:
-            tensors[name] = _mean(everyones)
+    tensors = {
+        name: _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])
+        if name in (*SUMMED_STATE, *algorithm.summed_state)
+        else torch.cat([part.tensors[name] for part in parts])[own_part]
+        if algorithm.shards_optimizer and name.startswith("optimizer.") and tensor.dim()
+        else _mean([part.tensors[name] for part in parts if name in part.tensors])
+        for name, tensor in parts[0].tensors.items()
+    }
     clocks = [state for part in mine for state in part.progress["stopwatches"]]
     return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
 

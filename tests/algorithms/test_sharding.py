@@ -26,7 +26,7 @@ RULES = {
 }
 
 
-def trained(comm, kind, names, clip=None):
+def trained(comm, is_sharded, names, clip=None):
     """Train by each rule; return checksum of all steps' parameters, number of moments, bytes, and the parameters' norm."""
     torch.set_num_threads(1)
     found = []
@@ -34,8 +34,8 @@ def trained(comm, kind, names, clip=None):
         torch.manual_seed(1)
         layers = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
         replica = Replica(nn.Sequential(*layers))
-        values, algorithm = replica.theta.numel(), kind_of(kind)(comm)
-        if kind == "sharded":
+        values, algorithm = replica.theta.numel(), (ShardedAllReduce if is_sharded else AllReduce)(comm)
+        if is_sharded:
             replica.keep_part(comm.part(values), comm.allreduce)
         attach_optimizers(replica, TypeAdapter(OptimizerConfig).validate_python(RULES[name]))
         replica.clip_norm, checksum = clip, 0
@@ -56,18 +56,14 @@ def trained(comm, kind, names, clip=None):
     return found
 
 
-def kind_of(kind):
-    return ShardedAllReduce if kind == "sharded" else AllReduce
-
-
 @pytest.mark.parametrize(
     ("transport", "ranks"), [*[("simulated", ranks) for ranks in (1, 2, 3, 5)], ("mpi", 2), ("mpi", 3)]
 )
 def test_parts_have_the_bits_of_the_whole(transport, ranks):
     """Of n ranks, each has the n-th part of the moments; together, they send the bytes of a ring."""
-    names = list(RULES)[: 3 if transport == "mpi" else None]
-    whole, *_ = on_ranks(trained, "simulated", ranks, "whole", names)
-    parts = on_ranks(trained, transport, ranks, "sharded", names)
+    names = list(RULES)[: None if (transport, ranks) == ("simulated", 3) else 3]
+    whole, *_ = on_ranks(trained, "simulated", ranks, False, names)
+    parts = on_ranks(trained, transport, ranks, True, names)
     values = WIDTH * (WIDTH + 1) * 2 + WIDTH + 1
     for number, name in enumerate(names):
         checksums, moments, sent, _ = zip(*(rank[number] for rank in parts), strict=True)
@@ -80,7 +76,7 @@ def test_parts_have_the_bits_of_the_whole(transport, ranks):
 
 def test_the_norm_of_all_parts_is_clipped():
     (whole, *_), parts = (
-        on_ranks(trained, "simulated", 3, kind, ["sgd, momentum"], 1.0) for kind in ("whole", "sharded")
+        on_ranks(trained, "simulated", 3, kind, ["sgd, momentum"], 1.0) for kind in (False, True)
     )
     assert {rank[0][0] for rank in parts} == {parts[0][0][0]}
     assert parts[0][0][3] == pytest.approx(whole[0][3], rel=1e-6)

@@ -177,12 +177,11 @@ class MPICommunicator(Communicator):
     def exchange_parts(self, vector: Tensor, size: int, gathers: bool) -> None:
         if self.size == 1:
             return
-        parts, halves = parts_of(vector.numel(), self.size), {"reduces": not gathers, "gathers": gathers}
+        parts, how = parts_of(vector.numel(), self.size), {"reduces": not gathers, "gathers": gathers}
         if self._gpu_allreduce and vector.is_cuda:
-            request = self._sums.as_request(self._gpu_allreduce.begin(vector, parts[0].stop, **halves))
+            self._sums.as_request(self._gpu_allreduce.begin(vector, parts[0].stop, **how)).wait()
         else:
-            request = self._sums.by_parts(vector, parts, self._is_shared(vector), **halves)
-        request.wait()
+            self._sums.by_parts(vector, parts, self._is_shared(vector), **how).wait()
 
     def _is_shared(self, vector: Tensor) -> bool:
         return all(self._shares_domain) and vector.nbytes >= SHARED_MEMORY_MIN_BYTES

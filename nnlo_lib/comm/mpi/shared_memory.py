@@ -141,8 +141,9 @@ class SharedMemoryAllreduce:
         """Overwrite the other ranks' parts of `array`."""
 
         def copy(memories: list[Bytes]) -> None:
-            for part, memory in zip(parts, memories, strict=True):
-                array[part] = memory[: array[part].nbytes].view(array.dtype)
+            for rank in set(range(self._size)) - {self._rank}:
+                part = array[parts[rank]]
+                part[:] = memories[rank][: part.nbytes].view(array.dtype)
 
         self._publish(array[parts[self._rank]], copy)(wait)
 

@@ -234,10 +234,7 @@ class SimulatedCommunicator(Communicator):
         what = f"{'allgather' if gathers else 'reduce_scatter'}() of {vector.numel():,} numbers of {vector.dtype}"
         item, finish = (mine, torch.cat) if gathers else (vector, _sum_in_rank_order)
         found = self._run_collective(what, item.clone(), finish, self._all_to_all_cost(size))
-        if gathers:
-            vector.copy_(found)
-        else:
-            mine.copy_(found[self.part(vector.numel())])
+        (vector if gathers else mine).copy_(found if gathers else found[self.part(vector.numel())])
 
     @exchange_failpoint
     def exchange(

@@ -116,12 +116,9 @@ class Replica:
         """Let the optimizer, which is set afterwards, update this part of the parameters; other ranks update the others."""
         self._trainable = nn.Parameter(self.theta[part])
         self._trainable.grad, self._sum_over_ranks = self.grad[part], sum_over_ranks
-        ends = [(slot, max(slot.start, part.start), min(slot.stop, part.stop)) for slot in self.layout]
-        self.optimized = tuple(
-            slot._replace(start=start - part.start, numel=stop - start)
-            for slot, start, stop in ends
-            if start < stop
-        )
+        ends = ((slot, max(slot.start, part.start), min(slot.stop, part.stop)) for slot in self.layout)
+        cut = (slot._replace(start=start - part.start, numel=stop - start) for slot, start, stop in ends)
+        self.optimized = tuple(slot for slot in cut if slot.numel > 0)
 
     def set_optimizer(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
         """Use the optimizer that `optimizer` returns for [flat parameter] and `options`."""
@@ -173,13 +170,12 @@ class Replica:
         """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
         assert self.optimizer is not None, "set_optimizer() has not been called"
         self.callbacks.begin("optimizer")
-        if self.clip_norm is not None and self._sum_over_ranks is None:
+        if self.clip_norm is not None and not self._sum_over_ranks:
             nn.utils.clip_grad_norm_(self._trainable, self.clip_norm)
-        elif self.clip_norm is not None and self._sum_over_ranks is not None:
+        elif self.clip_norm is not None and self._sum_over_ranks:
             squares = torch.linalg.vector_norm(self._trainable.grad, dtype=torch.float64).square()[None]
             self._sum_over_ranks(squares)
-            norm = squares[0].sqrt().to(self.grad.dtype)
-            nn.utils.clip_grads_with_norm_(self._trainable, self.clip_norm, norm)
+            nn.utils.clip_grads_with_norm_(self._trainable, self.clip_norm, squares[0].sqrt())
         self.optimizer.step()
         self.callbacks.end("optimizer")
 
