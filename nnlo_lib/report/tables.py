@@ -21,9 +21,8 @@ MEASURED = (
     "weights_chosen_by",
 )  # fmt: skip
 NOT_METRICS = {"samples", "accuracy", "loss", "classes"}
-IMBALANCED = (
-    0.8  # of the classes; labels of two classes, three quarters in one, are as many as 1.6 equal classes
-)
+# Of the classes; labels of two classes, three quarters in one, are as many as 1.6 equal classes.
+IMBALANCED = 0.8
 
 
 def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:

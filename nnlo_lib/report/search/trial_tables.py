@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -136,20 +136,16 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
     return f"Best against {against}: {difference_text(metric, found.test, sign=-1)}{verdict}."
 
 
-def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison]) -> dict[int, str]:
-    """Return the mean difference of each compared trial from the best one, with interval and verdict, as text."""
-    metric = ComparedMetric(data.metric, highest=data.sign < 0)
-    return {
-        each.trial: difference_text(metric, each.test) + (f",{UNBROKEN}worse" if each.is_worse else "")
-        for each in comparisons
-    }
-
-
-def fold_figure(data: StudyData, differences: Mapping[int, str]) -> Figure | None:
-    """Return the folds of the best trials, with `differences` from the best one as text, by trial.
+def fold_figure(data: StudyData, comparisons: Sequence[TrialComparison]) -> Figure | None:
+    """Return the folds of the best trials, each with its mean difference from the best one, interval and verdict.
 
     Return None if no trial has folds or all values are equal.
     """
+    metric = ComparedMetric(data.metric, highest=data.sign < 0)
+    differences = {
+        each.trial: difference_text(metric, each.test) + (f",{UNBROKEN}worse" if each.is_worse else "")
+        for each in comparisons
+    }
     rows = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
     # The adjusted mean of a trial may be outside of the values of its folds.
     values = pd.Series([value for row in rows for value in (*row.folds, row.objective)], dtype=float)

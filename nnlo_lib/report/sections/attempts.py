@@ -117,16 +117,14 @@ def read_failed_job(folder: Path) -> FailedJob:
     run, job = folder.parents[depth - 1].name, "/".join(folder.parts[-depth:])
     train_log = paths.workflow_logs / "train.log"
     if paths.summary.exists():
-        log, lines = _last_lines(train_log, newer_than=paths.summary)
+        log, lines = _last_lines(train_log, newer_than=paths.summary) or ("", "")
         reason = EVALUATION_STOPPED if _was_stopped(lines) else NOT_EVALUATED
         if paths.evaluation.exists():
             reason = "the results are of other settings, data or code"
         return FailedJob(run, job, reason, log=log, lines=lines)
-    log, lines = _last_lines(train_log)
-    log, lines = (log, lines) if log else _last_lines(paths.state.log)
+    log, lines = _last_lines(train_log) or _last_lines(paths.state.log) or ("", "")
     attempts = read_attempts(paths.state.folder)
-    if attempts and attempts[-1].reason != FINISHED:
-        last = attempts[-1]
+    if attempts and (last := attempts[-1]).reason != FINISHED:
         return FailedJob(run, job, last.reason, last.error or "", last.ended, log, lines)
     reason = "no end was recorded" if log and not _was_stopped(lines) else NOT_STARTED
     return FailedJob(run, job, reason, log=log, lines=lines)
@@ -137,12 +135,12 @@ def _was_stopped(lines: str) -> bool:
     return lines.rpartition("\n")[2].startswith("nnlo: stopped by ")
 
 
-def _last_lines(path: Path, newer_than: Path | None = None) -> tuple[str, str]:
-    """Return path and last lines of a log; both are empty if it cannot be read, is empty, or is too old."""
+def _last_lines(path: Path, newer_than: Path | None = None) -> tuple[str, str] | None:
+    """Return path and last lines of a log; None if it cannot be read, is empty, or is too old."""
     try:
         if newer_than and path.stat().st_mtime_ns < newer_than.stat().st_mtime_ns:
-            return "", ""
+            return None
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return "", ""
-    return (str(path), "\n".join(lines[-LAST_LINES:])) if lines else ("", "")
+        return None
+    return (str(path), "\n".join(lines[-LAST_LINES:])) if lines else None

@@ -11,14 +11,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from nnlo_lib.core.text_format import plural
-from nnlo_lib.report.formatting import (
-    MAX_NAMED_RUNS,
-    bold,
-    listing,
-    rounded,
-    task_listing,
-    task_name,
-)
+from nnlo_lib.report.formatting import MAX_NAMED_RUNS, bold, listing, rounded, task_listing, task_name
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.attempts import interruptions_sentence
 from nnlo_lib.report.sections.comparison import Comparisons

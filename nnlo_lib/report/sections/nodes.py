@@ -19,7 +19,6 @@ from nnlo_lib.report.sections.origin import published_epoch
 from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import FinishedRun
 
-MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
 MAX_FRAMES = 24  # validations of which maps are shown
 MAX_ROUNDS = 12  # rounds before each of them of which places are shown
 MAP_WIDTH, MAP_GRAYS = 512, 52  # units of a picture's width; gray levels: fewer than 256 make a PNG smaller
@@ -97,23 +96,8 @@ class ConsensusMatrix(NamedTuple):
     """L2 distance of each pair of nodes at the step of the published weights, in the first training task of a run."""
 
     run: str
-    distances: NDArray[np.float64]
-
-    @property
-    def readable(self) -> bool:
-        """Whether the matrix is small enough to be shown."""
-        return len(self.distances) <= MAX_SHOWN_NODES
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """Distances divided by the largest one."""
-        shares: NDArray[np.float64] = self.distances / (self.distances.max(initial=0) or 1)
-        return shares
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """Distances as text."""
-        return [[number(value) for value in row] for row in self.distances.tolist()]
+    shares: NDArray[np.float64]  # of the largest distance
+    texts: list[list[str]]
 
 
 def consensus_matrices(jobs: Sequence[FinishedRun]) -> list[ConsensusMatrix]:
@@ -127,7 +111,8 @@ def consensus_matrices(jobs: Sequence[FinishedRun]) -> list[ConsensusMatrix]:
             raise UserError(
                 f"{job.paths.consensus} is damaged: it has no square array distance_{step}; train the task again"
             )
-        matrices.append(ConsensusMatrix(run, found))
+        texts = [[number(value) for value in row] for row in found.tolist()]
+        matrices.append(ConsensusMatrix(run, found / (found.max(initial=0) or 1), texts))
     return matrices
 
 

@@ -79,13 +79,12 @@ def trained_models(jobs: Sequence[FinishedRun]) -> list[ModelLayers]:
             flops = {name: count for name, count in (model.get("flops") or {}).items() if name != "training"}
             identity = json.dumps(model | {"flops": flops}, sort_keys=True)
             found.setdefault(identity, {})[run] = group
-    return [_trained(groups) for groups in found.values()]
-
-
-def _trained(groups: dict[str, list[FinishedRun]]) -> ModelLayers:
-    model = next(iter(groups.values()))[0].summary["model"]
-    rows = [_row(layer) for layer in model.get("layers", [])]
-    return ModelLayers(model["name"], model.get("parameters", 0), rows, _costs(groups), list(groups))
+    models = []
+    for groups in found.values():
+        model = next(iter(groups.values()))[0].summary["model"]
+        rows = [_row(layer) for layer in model.get("layers", [])]
+        models.append(ModelLayers(model["name"], model.get("parameters", 0), rows, _costs(groups), [*groups]))
+    return models
 
 
 def _row(layer: dict[str, Any]) -> tuple[str, ...]:
@@ -148,21 +147,19 @@ def published_weights_sentence(jobs: Sequence[FinishedRun]) -> str:
         best = group[0].config_section("train").get("restore_best")
         metric = str(best["metric"] if isinstance(best, dict) else best)
         # Without a step, the weights of the last step were published.
-        steps = [(job, job.summary.get("published_step")) for job in group if best]
-        if places := [_place(job, metric, step) for job, step in steps if step is not None]:
+        places = []
+        for job in group if best else ():
+            if (step := job.summary.get("published_step")) is not None:
+                values = measured_values(job, metric)
+                found = values["epoch"][values["step"] == step]
+                epoch = "" if found.empty else f" (epoch {round(float(found.iloc[-1]), 2):g} of {job.epochs})"
+                places.append(f"step {step:,}{epoch}")
+        if places:
             sentences.append(
                 f"Test results and model file of {run} are of the weights with the best {metric} (train.restore_best): "
                 f"after {task_listing(places)}."
             )
     return " ".join(sentences)
-
-
-def _place(job: FinishedRun, metric: str, step: int) -> str:
-    """Return a step and its epoch as text."""
-    values = measured_values(job, metric)
-    found = values["epoch"][values["step"] == step]
-    epoch = "" if found.empty else f" (epoch {round(float(found.iloc[-1]), 2):g} of {job.epochs})"
-    return f"step {step:,}{epoch}"
 
 
 def published_epoch(job: FinishedRun) -> "pd.Series[float] | None":
@@ -202,15 +199,14 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 def hardware_texts(hosts: Iterable[dict[str, dict[str, Any]]]) -> list[str]:
     """Return the distinct descriptions of hosts: processor, cores, memory and GPUs; `hosts`: by name, of each summary."""
-    return list(dict.fromkeys(_hardware_text(name, host) for each in hosts for name, host in each.items()))
-
-
-def _hardware_text(name: str, host: dict[str, Any]) -> str:
-    threads, ranks = plural(host["threads"], "thread"), plural(host["ranks"], "rank")
-    cores = f"{host['cores_available']} of {plural(host['cores'], 'core')}"
-    gpus = "".join(f", {count} × {gpu}" for gpu, count in Counter(host["gpus"]).items())
-    memory = format_bytes(host["memory_bytes"])
-    return f"{name}: {host['cpu']}, {threads} of {ranks} on {cores}, {memory} memory{gpus}"
+    texts = []
+    for name, host in (item for each in hosts for item in each.items()):
+        threads, ranks = plural(host["threads"], "thread"), plural(host["ranks"], "rank")
+        cores = f"{host['cores_available']} of {plural(host['cores'], 'core')}"
+        gpus = "".join(f", {count} × {gpu}" for gpu, count in Counter(host["gpus"]).items())
+        memory = format_bytes(host["memory_bytes"])
+        texts.append(f"{name}: {host['cpu']}, {threads} of {ranks} on {cores}, {memory} memory{gpus}")
+    return list(dict.fromkeys(texts))
 
 
 def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:

@@ -82,14 +82,9 @@ class ConfusionMatrix:
         # A stable sort, because equal inputs must give equal pages.
         order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
         # A single misclassified sample may be chance: such pairs are shown only if no pair is more frequent.
-        least = max(1, min(2, wrong.max()))
+        least, shares = max(1, min(2, wrong.max())), self.shares
         return [
-            (
-                self.classes[true],
-                self.classes[guess],
-                int(wrong[true, guess]),
-                float(self.shares[true, guess]),
-            )
+            (self.classes[true], self.classes[guess], int(wrong[true, guess]), float(shares[true, guess]))
             for true, guess in zip(*np.unravel_index(order, wrong.shape), strict=True)
             if wrong[true, guess] >= least
         ]

@@ -10,7 +10,6 @@ from nnlo_lib.core.text_format import MISSING, number
 from nnlo_lib.report.figure import Figure, ValueAxis, bar_spec, curve_spec
 from nnlo_lib.report.formatting import (
     MAX_NAMED_RUNS,
-    UNBROKEN,
     RunTable,
     format_bytes,
     listing,
@@ -22,9 +21,8 @@ from nnlo_lib.report.learning_curves import MAX_CURVE_POINTS
 from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import FinishedRun, read_table
 
-Bars = dict[
-    tuple[str, str], dict[str, float]
-]  # (run, role) -> value of each part; one role of all ranks is empty
+# (run, role) -> value of each part; one role of all ranks is empty.
+Bars = dict[tuple[str, str], dict[str, float]]
 PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint", "startup")
 PURPOSES = ("gradient", "parameters")
 IDLE_PHASES = ("communication", "wait")
@@ -35,7 +33,7 @@ PAUSE_FACTOR = 10  # usual intervals between two samples; a longer gap is a paus
 
 
 def _percentage(value: float) -> str:
-    return f"{number(value, 3)}{UNBROKEN}%"
+    return percent(value / 100)
 
 
 # Monitored quantities: column of monitor.csv, title, divisor and unit on the axis, format of a value.

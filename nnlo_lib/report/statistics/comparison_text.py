@@ -83,11 +83,8 @@ def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -
     """Write one row per metric and pair of runs as CSV; columns: COLUMNS (see docs/reference/files.md)."""
     rows = []
     for each in chain.from_iterable(comparisons.values()):
-        metric, test, scale = (
-            each.metric,
-            each.test.within(each.metric.bound),
-            "ratio" if each.metric.is_ratio else "difference",
-        )
+        metric, test = each.metric, each.test.within(each.metric.bound)
+        scale = "ratio" if metric.is_ratio else "difference"
         ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
         rows.append((
             metric.column, each.run, each.other, scale, *ends, test.p_value, each.p_holm, each.better, each.method,

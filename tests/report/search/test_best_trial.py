@@ -11,7 +11,7 @@ from nnlo_lib.report.search.trial_tables import (
     base_sentence,
     best_trial_sentence,
     compare_trials,
-    differences_to_best,
+    fold_figure,
 )
 
 BEST, NEAR, POOR = [0.10, 0.20, 0.15], [0.11, 0.19, 0.17], [0.50, 0.61, 0.56]
@@ -48,7 +48,7 @@ def test_the_difference_is_that_of_the_folds(searched):
     width = stats.t.ppf(0.975, 2) * std * math.sqrt(1 / 3 + 1 / 2)
     [found] = compare_trials(data)
     assert (found.test.low, found.test.high) == pytest.approx((mean - width, mean + width))
-    assert differences_to_best(data, [found])[1].startswith("+0.407 [")
+    assert fold_figure(data, [found]).rows[1][-1].startswith("+0.407 [")
 
 
 def test_trials_with_fewer_epochs_are_not_compared(searched):
