@@ -72,6 +72,8 @@ class Algorithm(ABC):
 
     # True if the algorithm updates theta itself: the training loop then skips the local optimizer's step.
     owns_step = False
+    # False if no method reads `replica.grad` after `on_gradient`; simulated ranks then share the memory of gradients.
+    keeps_gradient = True
     # True if replicas still differ after an epoch: each is then evaluated, and their mean is published.
     replicas_differ = False
     # Weight of this rank's model in the published mean; it stays 1 if all ranks have equal weights.

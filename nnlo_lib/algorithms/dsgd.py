@@ -16,6 +16,7 @@ class DecentralizedAlgorithm(Algorithm):
     `around` exchanges vectors with the neighbors.
     """
 
+    keeps_gradient = False
     replicas_differ = True
 
     def __init__(self, around: NeighborExchange) -> None:

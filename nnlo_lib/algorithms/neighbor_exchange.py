@@ -19,9 +19,7 @@ class NeighborVectors:
     """Vectors and weights of one round, as nodes see each other's vectors (the public copies if lossy)."""
 
     own: Tensor  # this node's vector (P,), as its neighbors see it; not a copy
-    others: dict[
-        int, Tensor
-    ]  # the neighbors' vectors (P,), as this node sees them, by rank; not to be changed
+    others: dict[int, Tensor]  # the neighbors' vectors (P,), as this node sees them, by rank; read only
     weights: dict[int, float]  # mixing weights w_ij of the neighbors j, by rank
 
     def mixing_delta(self) -> Tensor:

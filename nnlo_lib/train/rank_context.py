@@ -3,6 +3,7 @@
 import socket
 import uuid
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import partial
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
 from nnlo_lib.data.loading.loader import Batch, BatchLoader
 from nnlo_lib.data.store.staging import StagingJob
+from nnlo_lib.models.zoo_registry import MODELS
 from nnlo_lib.problems.base import Problem, build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
@@ -149,7 +151,10 @@ class RankContext:
             self.data.normalized_manifest, run.data, self.device, self.precision.dtype, channels_last
         )
         if module is None:
-            module = build_initial_model(run, self.preprocessor.shape, outputs, self.task.stream_seed)
+            build = partial(build_initial_model, run, self.preprocessor.shape, outputs, self.task.stream_seed)
+            # A copy is faster than random numbers. A network of a user may hold what deepcopy does not copy.
+            is_copied = self.comm.is_virtual and run.model.name in MODELS
+            module = deepcopy(self.comm.shared("initial model", build)) if is_copied else build()
         self.gradients: GradientFunction
         if self.stack is None:
             self.replica, self.gradients = build_gradients(

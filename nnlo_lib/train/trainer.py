@@ -48,6 +48,10 @@ class Trainer:
             run.parallel.peer_timeout,
         )  # fmt: skip
         self.algorithm = build_algorithm(run, comm, task.stream_seed)
+        # A class of a user may read the gradient in any method.
+        is_own = type(self.algorithm).__module__.startswith("nnlo_lib.")
+        if comm.is_virtual and is_own and not (self.algorithm.keeps_gradient or context.stack):
+            context.replica.share_gradient(comm.shared("gradients", list))
         self.lr_schedule = LearningRateSchedule(
             run.worker_train, context.workers, self.algorithm.steps_per_round
         )
@@ -241,6 +245,7 @@ class Trainer:
             replica.lr = self._learning_rate(batch.index)
             if moves and not self._is_idle(batch):
                 replica.step()
+        replica.release_gradient()
         self.callbacks.around(self.algorithm.on_parameters, replica)
         context.averaged_weights.update()
         # With dynamic dealing, the batches of a worker do not have consecutive numbers.

@@ -282,10 +282,10 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
 def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
     """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
     names, distances = ("consensus_error", "consensus_error_normalised"), []
-    for vector in (theta, theta / theta.norm()):
-        mean = vector.clone()
+    for scale in (1.0, theta.norm()):
+        mean = theta / scale
         comm.allreduce(mean, "telemetry")
-        distances.append(float((vector - mean.div_(comm.size)).norm()))
+        distances.append(float((theta / scale).sub_(mean.div_(comm.size)).norm()))
     totals = torch.tensor(distances, dtype=torch.float64)
     comm.allreduce(totals, "telemetry")
     return dict(zip(names, (totals / comm.size).tolist(), strict=True))

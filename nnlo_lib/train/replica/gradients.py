@@ -100,7 +100,7 @@ class LocalGradients:
         ]
         measured: list[DeferredSums] = []
         if not parts:
-            self._replica.grad.zero_()
+            self._replica.clear_gradient()
         for part in parts:
             share = (part.stop - part.start) / max(batch.count, 1)
             with explain_batch_norm_error(where):

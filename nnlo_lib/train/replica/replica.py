@@ -83,31 +83,29 @@ class Replica:
         for tensor in (*module.parameters(), *module.buffers()):
             if channels_last and tensor.dim() == 4:
                 tensor.data = tensor.data.to(memory_format=torch.channels_last)
-        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._parameters = parameters = [each for each in module.parameters() if each.requires_grad]
         if not parameters:
             raise UserError("the model has no trainable parameter")
         self.layout = layout_of(module.named_parameters())
         values = _flatten([parameter.data for parameter in parameters])
-        self.theta, self.grad = memory or (values, torch.zeros_like(values))
+        self.theta, grad = memory or (values, torch.zeros_like(values))
         # Memory from the caller does not contain the parameters yet.
         self.theta.copy_(values)
-        for parameter, value, gradient in zip(
-            parameters, _views(self.theta, parameters), _views(self.grad, parameters), strict=True
-        ):
-            parameter.data, parameter.grad = value, gradient
+        for parameter, value in zip(parameters, _views(self.theta, parameters), strict=True):
+            parameter.data = value
+        # The optimizer gets the whole vector as one parameter, so that an update does not loop over layers.
+        self._trainable = nn.Parameter(self.theta)
+        self._take_gradient(grad)
+        self._free: list[Tensor] | None = None
         statistics = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         self.counters = [buffer for buffer in module.buffers() if not buffer.is_floating_point()]
         self.buffers = _flatten(statistics)
         for buffer, value in zip(statistics, _views(self.buffers, statistics), strict=True):
             buffer.data = value
         self.optimizer: torch.optim.Optimizer | None = None
-        # The optimizer gets the whole vector as one parameter, so that an update does not loop over layers.
-        self._trainable = nn.Parameter(self.theta)
-        self._trainable.grad = self.grad
         # layout of the parameters that the optimizer updates
         self.optimized = self.layout
         self._sum_over_ranks: Callable[[Tensor], None] | None = None
-        self._parameters = parameters
         self._trackers: list[GradientReadyTracker] = []
         self.clip_norm: float | None = None
         self.callbacks = Callbacks()
@@ -142,6 +140,33 @@ class Replica:
         self.optimizer = self._fresh()
         self.lr = lr
 
+    def share_gradient(self, free: list[Tensor]) -> None:
+        """Hold `grad` from now on only from a backward pass to `release_gradient`; replicas give each other memory by `free`."""
+        self._free = free
+        self.release_gradient()
+
+    def release_gradient(self) -> None:
+        """Let the backward passes of other replicas use the memory of `grad`, if it is shared."""
+        if self._free is not None:
+            # More than one is free only after passes that overlapped.
+            self._free[:] = [self.grad]
+            del self.grad
+            # Views, too, would keep the memory.
+            for each in (self._trainable, *self._parameters):
+                each.grad = None
+
+    def clear_gradient(self) -> None:
+        """Set `grad` to zero."""
+        if not hasattr(self, "grad"):
+            self._take_gradient(self._free.pop() if self._free else torch.empty_like(self.theta))
+        # Not set to None, as zero_grad does: the gradients of the layers must remain views.
+        self.grad.zero_()
+
+    def _take_gradient(self, grad: Tensor) -> None:
+        self.grad = self._trainable.grad = grad
+        for parameter, gradient in zip(self._parameters, _views(grad, self._parameters), strict=True):
+            parameter.grad = gradient
+
     def forward(self, *inputs: Tensor) -> Tensor:
         """Apply the model to a mini-batch."""
         output: Tensor = self.module(*inputs)
@@ -155,9 +180,8 @@ class Replica:
 
     def differentiate(self, loss: Tensor, first: bool = True, last: bool = False) -> None:
         """Do what `backward` does, without its callbacks; by default, no part of `grad` is reported as final."""
-        # Not set to None, as zero_grad does: the gradients of the layers must remain views.
         if first:
-            self.grad.zero_()
+            self.clear_gradient()
         for tracker in self._trackers:
             tracker.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
