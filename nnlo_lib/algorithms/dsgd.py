@@ -7,7 +7,6 @@ from torch import Tensor
 
 from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare, relative_error
 from nnlo_lib.algorithms.neighbor_exchange import AlgorithmContext, NeighborExchange
-from nnlo_lib.config.decentralized import DSGDConfig
 
 
 class DecentralizedAlgorithm(Algorithm):
@@ -25,8 +24,10 @@ class DecentralizedAlgorithm(Algorithm):
 
     @classmethod
     def from_config(cls, config: Any, context: AlgorithmContext) -> Algorithm:
-        """Return the algorithm; its settings are keyword arguments of the class."""
-        return cls(context.neighbors, **config.arguments)
+        """Return the algorithm, with momentum if set; its other settings are keyword arguments of the class."""
+        made = cls(context.neighbors, **config.arguments)
+        mu = getattr(config, "quasi_global_momentum", 0.0)
+        return QuasiGlobalMomentum(made, mu) if mu else made
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)
@@ -53,6 +54,40 @@ class DecentralizedAlgorithm(Algorithm):
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the node's tensors to save besides its parameters, for example duals or trackers."""
         return {}
+
+
+class QuasiGlobalMomentum(DecentralizedAlgorithm):
+    """Add a momentum of the mixed parameters to the local steps of `inner`; its neighbors' data act on it, too.
+
+        psi_i = optimizer(theta_i, g_i) + mu m_i;    theta_i^new: what `inner` makes of psi_i;    m_i <- mu m_i + (1 - mu) (theta_i^new - theta_i)
+
+    Lin et al., Quasi-Global Momentum, 2021, arXiv:2102.04761, algorithm 1 (QG-DSGDm), where -lr m_i is written out: it is
+    the same if the learning rate is constant. Invariant and bytes: those of `inner`.
+    """
+
+    def __init__(self, inner: DecentralizedAlgorithm, mu: float) -> None:
+        super().__init__(inner.neighbors)
+        self._inner, self._mu = inner, mu
+
+    def start(self, replica: ReplicaView) -> None:
+        self._inner.start(replica)
+        # `_before` is no state to save, because `on_gradient` sets it in every step.
+        self._momentum, self._before = torch.zeros_like(replica.theta), replica.theta.clone()
+
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        self._before.copy_(replica.theta)
+        self._inner.on_gradient(replica, share)
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        replica.theta.add_(self._momentum, alpha=self._mu)
+        self._inner.on_parameters(replica)
+        self._momentum.lerp_(replica.theta - self._before, 1 - self._mu)
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        return self._inner.telemetry(replica)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        return {**self._inner.state_tensors(), "momentum": self._momentum}
 
 
 class MixingAlgorithm(DecentralizedAlgorithm):
@@ -91,14 +126,9 @@ class DSGD(MixingAlgorithm):
     node and step: 4 P to each neighbor.
     """
 
-    def __init__(self, around: NeighborExchange, in_place: bool = False) -> None:
+    def __init__(self, around: NeighborExchange, mixing: str = "simultaneous") -> None:
         super().__init__(around)
-        self.in_place = in_place
-
-    @classmethod
-    def from_config(cls, config: DSGDConfig, context: AlgorithmContext) -> Algorithm:
-        """Return the algorithm with these settings."""
-        return cls(context.neighbors, in_place=config.mixing == "in_place")
+        self.in_place = mixing == "in_place"
 
     def on_parameters(self, replica: ReplicaView) -> None:
         if self.in_place:

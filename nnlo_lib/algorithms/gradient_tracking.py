@@ -48,11 +48,20 @@ class DSGT(GradientTracking):
         y_i <- sum_j w_ij y_j + g_i - g_i^previous  (first: g_i);    theta_i <- sum_j w_ij optimizer(theta_j, y_j)
 
     Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, 2021, arXiv:1805.11454, equations (2)-(3).
+    With `momentum_tracking` b, the momenta u_i <- b u_i + g_i take the place of the g_i: Takezawa et al., Momentum
+    Tracking, 2022, arXiv:2209.15505, algorithm 1.
     Invariant: the mean of the y_i is the mean of the g_i, relative to the largest g_i so far. Bytes per node
     and step: 8 P to each neighbor, in one message.
     """
 
+    def __init__(self, around: NeighborExchange, momentum_tracking: float = 0.0) -> None:
+        super().__init__(around)
+        self._beta = momentum_tracking
+
     def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        if self._beta:
+            # What was tracked last is the momentum, so that it needs no state of its own.
+            replica.grad.add_(self._gradient, alpha=self._beta)
         self.track(replica.grad)
         replica.grad.copy_(self._tracker)
 

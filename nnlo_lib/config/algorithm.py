@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
+from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities, momentum_faults
 from nnlo_lib.config.base import (
     BuiltInOr,
     UserClassConfig,
@@ -299,7 +299,7 @@ class EASGDConfig(ParameterServerConfig):
     def faults(self, run: Any) -> Iterator[str]:
         """Yield faults if alpha of a run (config.Run) would be 1 or more, or its settings exclude `momentum`."""
         if self.momentum:
-            yield from _worker_momentum_faults(run)
+            yield from momentum_faults(run, "momentum")
         # With alpha of 1 or more, an exchange would move a worker onto the center or beyond it.
         if self.alpha is None and self.elastic_force >= run.workers:
             yield (
@@ -341,29 +341,6 @@ def _double_momentum(algorithm: Any, optimizer: Any) -> Iterator[str]:
             f"algorithm.momentum: {algorithm.name} multiplies its momentum with the momentum of {optimizer.name}, which trains "
             "badly; set `algorithm.momentum: 0`, or an optimizer without momentum"
         )
-
-
-def _worker_momentum_faults(run: Any) -> Iterator[str]:
-    """Yield the settings of a run (config.Run) that a momentum outside the optimizer would break."""
-    at, off = "algorithm.momentum", "`algorithm.momentum: 0`"
-    if run.parallel.processes_per_worker > 1:
-        yield (
-            f"{at}: the processes of a worker share parameters, but only one of them has the momentum; "
-            f"set `parallel.processes_per_worker: 1`, or {off}"
-        )
-    if run.train.precision == "fp16":
-        yield (
-            f"{at}: the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, or {off}"
-        )
-    for key in ("weight_clip", "generator_optimizer"):
-        if getattr(run.problem, key, None):
-            yield (
-                f"{at}: the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
-                f"set {off}, or remove `problem.{key}`"
-            )
-    if resting := getattr(run.problem, "resting_key", None):
-        moved, value = RESTING[resting]
-        yield f"{at}: the momentum would move {moved} in every step; set `problem.{resting}: {value}`, or {off}"
 
 
 ParameterServerAlgorithmConfig = DownpourConfig | EASGDConfig | GEMConfig

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from nnlo_lib.config.base import ImplementedConfig
 from nnlo_lib.config.optimizer import OptimizerConfig
+from nnlo_lib.config.rules.loss_rules import RESTING
 
 GraphProperty = Literal[
     "connected", "symmetric", "doubly stochastic", "static", "bipartite", "eigenvalues above -1/3"
@@ -118,3 +119,26 @@ class BaseAlgorithmConfig(ImplementedConfig):
     def faults(self, run: Any) -> Iterator[str]:
         """Yield the faults of a run (config.Run) that do not follow from `capabilities`, as `key: sentence`."""
         yield from ()
+
+
+def momentum_faults(run: Any, key: str) -> Iterator[str]:
+    """Yield the settings of a run (config.Run) that a momentum outside the optimizer, of this key, would break."""
+    at, off = f"algorithm.{key}", f"`algorithm.{key}: 0`"
+    if run.parallel.processes_per_worker > 1:
+        yield (
+            f"{at}: the processes of a worker share parameters, but only one of them has the momentum; "
+            f"set `parallel.processes_per_worker: 1`, or {off}"
+        )
+    if run.train.precision == "fp16":
+        yield (
+            f"{at}: the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, or {off}"
+        )
+    for key in ("weight_clip", "generator_optimizer"):
+        if getattr(run.problem, key, None):
+            yield (
+                f"{at}: the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
+                f"set {off}, or remove `problem.{key}`"
+            )
+    if resting := getattr(run.problem, "resting_key", None):
+        moved, value = RESTING[resting]
+        yield f"{at}: the momentum would move {moved} in every step; set `problem.{resting}: {value}`, or {off}"

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nnlo_lib.config.algorithm_base import MIXING_GRAPH, BaseAlgorithmConfig, Capabilities
+from nnlo_lib.config.algorithm_base import MIXING_GRAPH, BaseAlgorithmConfig, Capabilities, momentum_faults
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.topology import DirectedEdgesGraphConfig
 
@@ -18,7 +18,33 @@ ON_GRAPH = Capabilities(
 )
 
 
-class DSGDConfig(BaseAlgorithmConfig):
+class QuasiGlobalMomentumConfig(BaseAlgorithmConfig):
+    """Settings of algorithms that can have a momentum of the mixed parameters."""
+
+    quasi_global_momentum: float = Field(0.0, ge=0, lt=1)
+    """mu of quasi-global momentum (Lin et al. 2021), for nodes with different data: it follows the mixed parameters in
+    place of the node's gradients. Replaces the momentum of `train.optimizer`; 0: none."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the implementation; the momentum acts around it."""
+        return {key: value for key, value in super().arguments.items() if key != "quasi_global_momentum"}
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield faults if the optimizer of a run (config.Run) has momentum, too, or its settings exclude momentum."""
+        optimizer = run.train.optimizer
+        own = getattr(optimizer, "beta1", 0) or getattr(optimizer, "momentum", 0)
+        for key in ("quasi_global_momentum", "momentum_tracking"):
+            if own and getattr(self, key, 0):
+                yield (
+                    f"algorithm.{key}: it replaces the momentum of the optimizer, and {optimizer.name} has its own; set "
+                    f"`train.optimizer: {{name: sgd, momentum: 0}}`, or `algorithm.{key}: 0`"
+                )
+        if self.quasi_global_momentum:
+            yield from momentum_faults(run, "quasi_global_momentum")
+
+
+class DSGDConfig(QuasiGlobalMomentumConfig):
     """Local step, then averaging with the neighbors (Nedic and Ozdaglar 2009; Lian et al. 2017)."""
 
     name: Literal["dsgd"] = "dsgd"
@@ -29,20 +55,30 @@ class DSGDConfig(BaseAlgorithmConfig):
     the new parameters of lower-numbered nodes, as in DiNNO's code."""
 
     def faults(self, run: Any) -> Iterator[str]:
-        """Yield a fault if a run (config.Run) combines `mixing: in_place` with compression."""
+        """Yield those of momentum, and a fault if a run (config.Run) combines `mixing: in_place` with compression."""
+        yield from super().faults(run)
         if self.mixing == "in_place" and not isinstance(run.compression, NoCompressionConfig):
             yield "algorithm.mixing: in_place does not support compression; set `algorithm.mixing: simultaneous`"
 
 
-class DSGTConfig(BaseAlgorithmConfig):
+class DSGTConfig(QuasiGlobalMomentumConfig):
     """Gradient tracking: nodes average parameters and an estimate of the mean gradient (Pu and Nedic 2021)."""
 
     name: Literal["dsgt"] = "dsgt"
     implementation = "nnlo_lib.algorithms.gradient_tracking:DSGT"
     capabilities = replace(ON_GRAPH, keeps_gradients=True, keeps_critic_steps="no")
+    momentum_tracking: float = Field(0.0, ge=0, lt=1)
+    """Momentum that the nodes track in place of the gradient (Takezawa et al. 2022, arXiv:2209.15505), for nodes with
+    different data. Replaces the momentum of `train.optimizer`; 0: none."""
+
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield those of momentum, and a fault if both kinds are set."""
+        yield from super().faults(run)
+        if self.quasi_global_momentum and self.momentum_tracking:
+            yield "algorithm.momentum_tracking: dsgt has one momentum; set `algorithm.quasi_global_momentum: 0`, or this key to 0"
 
 
-class D2Config(BaseAlgorithmConfig):
+class D2Config(QuasiGlobalMomentumConfig):
     """Exact diffusion: removes the error that unequal data of the nodes cause in DSGD (Tang et al. 2018)."""
 
     name: Literal["d2"] = "d2"

@@ -1,5 +1,7 @@
 """Each decentralized algorithm compared with numpy on whole matrices: row i of Theta is node i, W mixes all nodes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from helpers.least_squares import (
@@ -136,13 +138,50 @@ def choco(theta, opt, gamma=0.4):
         yield theta
 
 
+def quasi_global(theta, opt, start=dsgd, mu=0.8):
+    """Lin et al. 2021, algorithm 1: the momentum is a mean of (x - x_new) / lr, and is added to the gradients."""
+    lr, m, last, y, g, w = 0.05, 0.0, None, 0.0, 0.0, W
+    for k in range(STEPS):
+        new = gradients(theta, k)
+        y, g = (W @ y if k else 0.0) + new - g, new
+        psi = theta - lr * ((y if start is dsgt else new) + mu * m)
+        if start is d2:
+            w, corrected = (np.eye(NODES) + W) / 2, psi if last is None else psi + theta - last
+            mixed, last = w @ corrected, psi
+        else:
+            mixed = w @ psi
+        m, theta = mu * m + (1 - mu) * (theta - mixed) / lr, mixed
+        yield theta
+
+
+def momentum_tracking(theta, opt, beta=0.8):
+    """Takezawa et al. 2022, algorithm 1."""
+    u, c = np.zeros_like(theta), np.zeros_like(theta)
+    for k in range(STEPS):
+        new = beta * u + gradients(theta, k)
+        c, u = W @ c + new - u, new
+        theta = W @ (theta - 0.05 * c)
+        yield theta
+
+
 DINNO = {"name": "dinno", "rho": 0.3 * 1.01, "rho_scaling": 1.01}
+PLAIN = {"optimizer": "sgd", "train": {"optimizer": {"name": "sgd", "lr": 0.05}}}
+QUASI_GLOBAL = {"quasi_global_momentum": 0.8}
 PROX_PDA = {"name": "prox_pda", "beta": 4.0, "momentum": 0.6}
 CASES = {  # oracle, algorithm, vectors of P values sent to a neighbor in STEPS steps, other sections
     "dsgd": (dsgd, {"name": "dsgd"}, STEPS, {}),
     "dsgd in place": (dsgd_in_place, {"name": "dsgd", "mixing": "in_place"}, STEPS, {}),
     "dsgt": (dsgt, {"name": "dsgt"}, 2 * STEPS, {}),
     "d2": (d2, {"name": "d2"}, STEPS, {"optimizer": "sgd", "topology": CYCLE | {"weights": "lazy_metropolis"}}),
+    "dsgd, quasi-global": (quasi_global, {"name": "dsgd"} | QUASI_GLOBAL, STEPS, PLAIN),
+    "dsgt, quasi-global": (partial(quasi_global, start=dsgt), {"name": "dsgt"} | QUASI_GLOBAL, 2 * STEPS, PLAIN),
+    "d2, quasi-global": (
+        partial(quasi_global, start=d2), {"name": "d2"} | QUASI_GLOBAL, STEPS,
+        PLAIN | {"topology": CYCLE | {"weights": "lazy_metropolis"}},
+    ),
+    "dsgt, momentum tracking": (
+        momentum_tracking, {"name": "dsgt", "momentum_tracking": 0.8}, 2 * STEPS, PLAIN,
+    ),
     "dinno": (dinno, DINNO, STEPS // 2, {}),
     "dinno, persistent": (
         dinno_persistent, DINNO | {"name": "cadmm", "persistent_optimizer": True}, STEPS // 2, {},

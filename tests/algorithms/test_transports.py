@@ -32,6 +32,10 @@ SYNCHRONOUS = [
     case({"name": "scaffold", "sync_every": 3}),
     *(case({"name": name}, topology=CYCLE) for name in ("dsgd", "dsgt", "dinno", "prox_pda", "next")),
     case({"name": "d2"}, topology=CYCLE | {"weights": "lazy_metropolis"}),
+    *(
+        case({"name": "dsgt", key: 0.8}, topology={"name": "base_k"}, train={"optimizer": {"name": "sgd"}})
+        for key in ("quasi_global_momentum", "momentum_tracking")
+    ),
     case({"name": "choco_sgd"}, kind="top_k", topology=CYCLE),
     *(case({"name": "downpour", "synchronous": True, "sync_every": 2}, 1, kind) for kind in SETTINGS),
     case({"name": "downpour", "synchronous": True, "masters": 3}, 3, group=2),

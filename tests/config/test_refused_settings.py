@@ -48,6 +48,11 @@ REFUSED = {
         "3: topology: downpour does not use a graph; remove `topology`, or set `topology.name: complete`"),
     "downpour: schedule of a server": ("algorithm:\n  name: downpour\ntrain:\n  schedule: {name: linear, final: 0.1}",
         "4: train.schedule: downpour applies updates on the server, which does not support learning-rate schedules; set `train.schedule.name: constant`"),
+    "dsgd: two momenta": ("algorithm:\n  name: dsgd\n  quasi_global_momentum: 0.9\ntrain: {optimizer: {name: sgd, momentum: 0.5}}",
+        "3: algorithm.quasi_global_momentum: it replaces the momentum of the optimizer, and sgd has its own; set "
+        "`train.optimizer: {name: sgd, momentum: 0}`, or `algorithm.quasi_global_momentum: 0`"),
+    "dsgt: two momenta": ("algorithm:\n  name: dsgt\n  quasi_global_momentum: 0.9\n  momentum_tracking: 0.9\ntrain: {optimizer: {name: sgd}}",
+        "4: algorithm.momentum_tracking: dsgt has one momentum; set `algorithm.quasi_global_momentum: 0`, or this key to 0"),
     "adpsgd: {name: wheel}": ("algorithm:\n  name: adpsgd\ntopology: {name: wheel}\nparallel: {ranks: 4}", f"3: topology: wheel with 4 nodes does not suit adpsgd, {BIPARTITE}"),
     "adpsgd: {name: exponential}": ("algorithm:\n  name: adpsgd\ntopology: {name: exponential}\nparallel: {ranks: 4}",
         "3: topology: exponential with 4 nodes does not suit adpsgd, which needs a symmetric mixing matrix; use an undirected graph"),

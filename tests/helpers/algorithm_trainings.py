@@ -67,6 +67,10 @@ SYNCHRONOUS = {
     "sgp": {"topology": {"name": "one_peer_exponential"}},
     "sgp, random graphs": {"topology": {"name": "erdos_renyi", "p": 0.5, "redraw_every": 1}},
     "dsgd": {"topology": {"name": "complete", "drop": 0.3}},
+    "dsgd, momentum": {
+        "algorithm": {"name": "dsgd", "quasi_global_momentum": 0.8},
+        "train": {"optimizer": {"name": "sgd", "lr": 0.02}},
+    },
     "dsgd, in place": {"algorithm": {"name": "dsgd", "mixing": "in_place"}},
     "dsgt": {},
     "d2": {"topology": LAZY},

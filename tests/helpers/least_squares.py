@@ -79,9 +79,11 @@ def make_replica(optimizer: str, *model: object) -> Replica:
 
 
 def run_of(ranks: int, settings: dict) -> Run:
-    """Return a run; `settings` has its section `algorithm`, and optionally topology, compression and `group`."""
+    """Return a run; `settings` has its section `algorithm`, and optionally topology, compression, train and `group`."""
     sections = {
-        key: value for key, value in settings.items() if key in ("algorithm", "topology", "compression")
+        key: value
+        for key, value in settings.items()
+        if key in ("algorithm", "topology", "compression", "train")
     }
     parallel = {"ranks": ranks, "processes_per_worker": settings.get("group", 1)}
     return Run.model_validate({"train": {"optimizer": {"name": "sgd"}}, **sections, "parallel": parallel})
