@@ -91,7 +91,10 @@ SYNCHRONOUS = {
     },
     "noloco": {"algorithm": {"name": "noloco", "sync_every": MEETING}},
     "allreduce, schedule_free": {"train": {"optimizer": {"name": "schedule_free", "lr": 0.01}}},
-    "allreduce, shard": {"algorithm": {"name": "allreduce", "shard": "optimizer"}},
+    "allreduce, shard": {
+        "algorithm": {"name": "allreduce", "shard": "optimizer"},
+        "train": {"optimizer": {"name": "adamw", "lr": 0.002}},
+    },
 }
 # These cases are also stopped within a round.
 ROUNDS = dict.fromkeys(("average", "diloco", "noloco", "scaffold"), MEETING) | {"dinno": ROUND, "next": ROUND}

@@ -59,12 +59,12 @@ class HostAllreduce:
         """
         array = vector.cpu().numpy()
         way = self._shared_allreduce if is_shared else self
-        reduce = way.begin_reduction(array, parts) if reduces else None
+        reduce = way.begin_reduction(array, parts, gathers) if reduces else None
 
         def finish(wait: WaitUntil) -> None:
             if reduce is not None:
                 reduce(wait)
-            if gathers:
+            else:
                 way.gather(array, parts, wait)
             # The array of a CPU vector is its own memory: only a GPU vector must be copied back.
             if vector.is_cuda:
@@ -72,19 +72,24 @@ class HostAllreduce:
 
         return self.as_request(finish)
 
-    def begin_reduction(self, array: Array, parts: list[slice]) -> Callable[[WaitUntil], None]:
-        """Start an all-to-all of the parts; return a function that waits and overwrites this rank's part with the sum."""
+    def begin_reduction(self, array: Array, parts: list[slice], gathers: bool) -> Callable[[WaitUntil], None]:
+        """Start an all-to-all of the parts; return a function that waits and overwrites this rank's part with the sum.
+
+        If `gathers`, it overwrites the other parts, too.
+        """
         mine, counts = array[parts[self._comm.rank]], _lengths(parts)
         received = np.empty((len(parts), mine.size), array.dtype)
         request = self._progress.track(
             self._comm.Ialltoallv([array, counts], [received, [mine.size] * len(parts)])
         )
 
-        def finish(_: WaitUntil) -> None:
+        def finish(wait: WaitUntil) -> None:
             self._progress.barrier(ALLREDUCE_LABEL)
             self._progress.wait_all([request], ALLREDUCE_LABEL)
             # `mine` is a view of `array`, which MPI has sent by now.
             _sum_in_rank_order(list(received), out=mine)
+            if gathers:
+                self.gather(array, parts, wait)
 
         return finish
 

@@ -108,7 +108,7 @@ class SharedMailboxes:
 
 
 class SharedMemoryAllreduce:
-    """Mailboxes that all ranks read: one with a rank's vector, then one with the sum in its part; two for each sum in progress.
+    """Mailboxes that all ranks read: first with a rank's vector, then with the sum in its part; one for each sum in progress.
 
     Args:
         signals: an MPI communicator that nothing else uses; all its ranks can map each other's memory.
@@ -125,29 +125,42 @@ class SharedMemoryAllreduce:
             mailbox.close()
         return [mailbox.addresses for mailbox in self._mine]
 
-    def begin_reduction(self, array: Array, parts: list[slice]) -> Callable[[WaitUntil], None]:
-        """Publish `array` (P,); return a function that waits and overwrites this rank's part with the sum over ranks."""
+    def begin_reduction(self, array: Array, parts: list[slice], gathers: bool) -> Callable[[WaitUntil], None]:
+        """Publish `array` (P,); return a function that waits and overwrites this rank's part with the sum over ranks.
+
+        If `gathers`, it overwrites the other parts, too: through the same mailboxes, which stay in the cache.
+        """
         mine = parts[self._rank]
 
-        def add(memories: list[Bytes]) -> None:
-            first, *others = (memory[: array.nbytes].view(array.dtype)[mine] for memory in memories)
+        def add(memories: list[Bytes], wait: WaitUntil) -> None:
+            vectors = [memory[: array.nbytes].view(array.dtype) for memory in memories]
+            first, *others = (vector[mine] for vector in vectors)
             total = np.add(first, others[0], out=array[mine])
             for part in others[1:]:
                 np.add(total, part, out=total)
+            if not gathers:
+                return
+            # Other ranks do not read this part of the mailbox before the barrier, and the sum only after it.
+            vectors[self._rank][mine] = total
+            wait(self._signals.Ibarrier().Test)
+            for rank in set(range(self._size)) - {self._rank}:
+                array[parts[rank]] = vectors[rank][parts[rank]]
 
         return self._publish(array, add)
 
     def gather(self, array: Array, parts: list[slice], wait: WaitUntil) -> None:
         """Overwrite the other ranks' parts of `array`."""
 
-        def copy(memories: list[Bytes]) -> None:
+        def copy(memories: list[Bytes], _: WaitUntil) -> None:
             for rank in set(range(self._size)) - {self._rank}:
                 part = array[parts[rank]]
                 part[:] = memories[rank][: part.nbytes].view(array.dtype)
 
         self._publish(array[parts[self._rank]], copy)(wait)
 
-    def _publish(self, array: Array, use: Callable[[list[Bytes]], None]) -> Callable[[WaitUntil], None]:
+    def _publish(
+        self, array: Array, use: Callable[[list[Bytes], WaitUntil], None]
+    ) -> Callable[[WaitUntil], None]:
         """Put `array` into memory; return a function that waits for all ranks and calls `use` with their memory."""
         # At least one byte, because an empty file cannot be mapped.
         mailbox = SharedMailbox.of_pool(self._mine, max(array.nbytes, 1))
@@ -159,7 +172,7 @@ class SharedMemoryAllreduce:
 
         def finish(wait: WaitUntil) -> None:
             wait(published.Test)
-            use([_mapped(address, self._mapped) for address in addresses])
+            use([_mapped(address, self._mapped) for address in addresses], wait)
             # Not waited for: the next call takes another mailbox if ranks still read this one.
             mailbox.receipt = self._signals.Ibarrier()
             mailbox.is_summed = False
