@@ -89,7 +89,7 @@ GROUPS = {  # the answer in a few words, and the examples
     ),
     "Data that differ by node?": (
         "Here, each node has other digits. `individual` does not communicate; the others correct the differences. [The figure of the DiNNO paper](../reference/algorithms.md#the-figure-of-the-dinno-paper)",
-        "individual d2 dsgt dinno next prox_pda dinno-mnist dinno-scaling",
+        "individual scaffold d2 dsgt dinno next prox_pda dinno-mnist dinno-scaling",
     ),
     "Robots that move?": (
         "Links follow from where the robots are. [Lidar](lidar.md)",

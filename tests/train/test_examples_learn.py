@@ -37,7 +37,7 @@ CASES = [
 GUESS = 0.11  # largest share of a digit in the test split
 CONVERGED = {
     "allreduce", "average", "easgd", "downpour", "gem", "diloco", "dsgd", "dsgt", "d2", "dinno", "next", "prox_pda",
-    "choco_sgd", "sgp", "gosgd", "adpsgd", "noloco",
+    "choco_sgd", "sgp", "gosgd", "adpsgd", "noloco", "scaffold",
 }  # fmt: skip
 
 
