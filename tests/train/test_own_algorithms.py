@@ -1,13 +1,9 @@
 """Mistakes of a user's algorithm end in a sentence, and not in a plausible result of rank 0 or of a resumed training."""
 
 import re
-from dataclasses import replace
 
 import pytest
-from helpers.algorithm_trainings import task
-from helpers.training_here import train_with_mpi, training_here
-
-from nnlo_lib.config import Run
+from helpers.training_here import training_here
 
 HEAD = """
 import numpy as np
@@ -43,18 +39,6 @@ def test_ranks_without_communication_do_not_claim_one_model(tmp_path):
     assert "replicas_differ = True" in said
     assert not (tmp_path / "results/t/t/seed-0/summary.json").exists()
     assert "parameters of" not in own(tmp_path / "one", NOTHING, ranks=1).finish()
-
-
-@pytest.mark.mpi
-def test_mpi_ranks_neither(tmp_path, manifest):
-    (tmp_path / "own.py").write_text(HEAD + NOTHING)
-    job = task(tmp_path / "job", manifest, "average", {})
-    settings = job.run.model_dump(mode="json", exclude_unset=True)
-    settings |= {"algorithm": {"name": f"{tmp_path / 'own.py'}:Own"}}
-    settings["parallel"] |= {"ranks": 2, "transport": "mpi"}
-    job = replace(job, run=Run.model_validate(settings))
-    with pytest.raises(AssertionError, match=r"UserError: Own: .* 50% of the ranks differ"):
-        train_with_mpi(job)
 
 
 STATEFUL = {

@@ -156,12 +156,3 @@ def test_the_layout_of_images_is_a_choice(last):
     assert weight.is_contiguous(memory_format=torch.channels_last) == last
     assert weight.is_contiguous() != last
     assert other.is_contiguous()
-
-
-def test_scaling_resumes_where_it_was():
-    one, other = LossScale(), LossScale()
-    for gradient in (1.0, math.nan, 1.0, 1.0):
-        one.unscale(torch.tensor([gradient]), "here")
-    other.load_state(one.state())
-    assert torch.equal(one.state(), other.state())
-    assert one.state().tolist() == [15, 2]
