@@ -112,12 +112,7 @@ def test_a_requeued_job_loads_the_pickle_of_its_submission_again(tmp_path, job):
 
 
 class Driver(SubmititExecutor):
-    """Executor of a driver in virtual time, of a search that has decided on the fold task LEAF.
-
-    Attributes:
-        memory: requested memory of each job.
-        attempts: number of the submission that each job got.
-    """
+    """Executor of a driver in virtual time, of a search that has decided on the fold task LEAF."""
 
     def __init__(self, folder: Path, slurm: ScriptedSlurm) -> None:
         self.folder, self.slurm, self.lines = folder, slurm, list[str]()
