@@ -94,6 +94,11 @@ def test_reading_ahead_changes_nothing_and_leaves_no_thread(split, monkeypatch):
     assert not any(thread.name == "prefetch_0" for thread in threading.enumerate())
 
 
+def test_items_come_in_order():
+    assert list(prefetched(iter(range(100)), 3)) == list(range(100))
+    assert list(prefetched(iter(()), 3)) == []
+
+
 def test_what_the_source_raises_comes_in_its_turn():
     def source():
         yield 1
