@@ -140,9 +140,8 @@ def test_batched_ranks_have_one_output(tmp_path, linear):
 
 
 def test_numbers_are_no_classes(tmp_path, linear):
-    with pytest.raises(
-        UserError, match=r"cross_entropy needs targets from 0 to 1, .* set problem: regression"
-    ):
+    message = r"cross_entropy needs targets from 0 to 1, .* set problem: regression"
+    with pytest.raises(UserError, match=message):
         learned(tmp_path, **of_linear(linear, problem="classification"))
     with pytest.raises(UserError, match=r"data\.partition: by_class divides the samples by class"):
         learned(tmp_path, **of_linear(linear, data={"partition": {"name": "by_class"}}))

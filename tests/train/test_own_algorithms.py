@@ -65,14 +65,10 @@ def test_state_that_checkpoints_lack_is_named(tmp_path, start, step, name):
 KEPT = {
     "returned": ("self.m = torch.zeros(3)", "self.m += 1", "{'m': self.m}"),
     "a copy": ("self.m = torch.zeros(3)", "self.m += 1", "{'m': self.m.clone()}"),
-    "a number as a tensor": (
-        "self.rounds = 0",
-        "self.rounds += 1",
-        "{'rounds': torch.tensor([self.rounds])}",
-    ),
+    "a number as a tensor": ("self.rounds = 0", "self.rounds += 1", "{'rounds': torch.tensor([self.rounds])}"),
     "constant": ("self.scale, self.table = 0.5, torch.ones(3)", "pass", "{}"),
     "vectors of the replica": ("self.theta, self.grad = replica.theta, replica.grad", "pass", "{}"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("start", "step", "state"), KEPT.values(), ids=KEPT)

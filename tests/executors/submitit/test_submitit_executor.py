@@ -200,10 +200,8 @@ def test_jobs_that_never_begin_to_train_end_the_search(begin, accounting: bool) 
     (driver := begin(accounting=accounting)).start(LEAF)
     for reason in (None, None, "killed", None, None):
         driver.end_job(reason)
-    with pytest.raises(
-        UserError,
-        match=r"3 consecutive starts ended .* \(the log is empty or missing; see .*submitit/.*6_0_log\.out",
-    ):
+    message = r"3 consecutive starts ended .* \(the log is empty or missing; see .*submitit/.*6_0_log\.out"
+    with pytest.raises(UserError, match=message):
         driver.end_job(None)
     assert len(driver.memory) == 6
 

@@ -131,15 +131,9 @@ def test_ranks_skip_together_what_one_of_them_overflowed(tmp_path, manifest, mon
 REFUSED = {
     "sent on": ({"algorithm": {"name": "downpour"}}, "downpour keeps gradients"),
     "tracked": ({"algorithm": {"name": "dsgt"}}, "dsgt keeps gradients"),
-    "fed back": (
-        {"compression": {"name": "sign"}},
-        "would remain in the error feedback of the compression; set `train.precision: bf16`",
-    ),
-    "batched": (
-        {"parallel": {"transport": "simulated", "simulation": {"compute": "batched"}}},
-        "not supported with simulation.compute: batched",
-    ),
-}
+    "fed back": ({"compression": {"name": "sign"}}, "would remain in the error feedback of the compression; set `train.precision: bf16`"),
+    "batched": ({"parallel": {"transport": "simulated", "simulation": {"compute": "batched"}}}, "not supported with simulation.compute: batched"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)
