@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -23,21 +23,33 @@ from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.core.errors import UserError, exit_on_user_error
 from nnlo_lib.core.logging_setup import progress_bar
 from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.attempt_recovery import read_progress
 from nnlo_lib.preflight.preflight import load_and_check
+from nnlo_lib.reliability.file_checks import check_checkpoints, check_outputs, check_sample_ledger
+from nnlo_lib.reliability.findings import Finding, failed, load_finished_run, note, ok
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.single_run import prepare_task
 
 # The helpers belong to the tests, which are not installed with the package.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.chaos_report import campaign_table, check_faulted_run
+from helpers.chaos_report import find_differences
 from helpers.fault_injection import FaultAction, FaultPlan, InjectedFault, injected_faults, reached_failpoints
 
 ACTION_WEIGHTS: dict[FaultAction, int] = {
     "kill": 10, "term": 3, "term_all": 2, "kill_launcher": 2, "truncate": 2, "bitflip": 1, "enospc": 2,
 }  # fmt: skip
+ACTION_LABELS: dict[FaultAction, str] = {
+    "kill": "kill -9 of a rank",
+    "kill_launcher": "kill -9 of the launcher",
+    "term": "SIGTERM to a rank",
+    "term_all": "SIGTERM to all ranks",
+    "truncate": "rank file or manifest truncated",
+    "bitflip": "bit flip in rank file/manifest",
+    "enospc": "disk full during a checkpoint",
+}
 # Disk faults need a checkpoint file: at these failpoints, the rank has written its file of a checkpoint.
 DISK_FAULT_FAILPOINTS: dict[FaultAction, set[str]] = {
     "truncate": {"checkpoint.written", "checkpoint.complete", "checkpoint.unnamed", "checkpoint.published"},
@@ -244,6 +256,52 @@ def _train_with_faults(task: Task, launcher: str, faults: Sequence[InjectedFault
 def chaos_log(task: Task) -> Path:
     """Return the file with the output of all attempts at a task."""
     return task.folder / "said.txt"
+
+
+def campaign_table(
+    faults: Sequence[InjectedFault], task: Task, steps: int, undisturbed_s: float, faulted_s: float
+) -> Iterator[str]:
+    """Return the lines of a table of the injected faults and their costs.
+
+    `steps`: of the whole training; `faulted_s`: seconds of all attempts with faults, and of the checks after them.
+    """
+    tally = load_finished_run(task.folder).attempt_statistics
+    assert tally is not None, "the launcher records every attempt"
+    kinds = Counter(fault.action for fault in faults)
+    rows = [
+        *((ACTION_LABELS[kind], f"{count:,}") for kind, count in kinds.most_common()),
+        ("faults", f"{len(faults):,}"),
+        ("attempts", f"{len(tally.attempts):,}"),
+        ("steps", f"{steps:,}"),
+        ("steps lost", f"{tally.lost_steps:,}"),
+        ("seconds", f"{faulted_s:,.0f}"),
+        ("seconds undisturbed", f"{undisturbed_s:,.0f}"),
+        ("seconds per fault", f"{(faulted_s - undisturbed_s) / len(faults):.2f}"),
+    ]
+    return (f"  {line}" for line in table_lines(rows))
+
+
+def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
+    """Check the training with faults, and compare it with the undisturbed training."""
+    run = load_finished_run(faulted.folder)
+    yield from check_outputs(run)
+    yield from check_checkpoints(run)
+    yield from check_sample_ledger(run)
+    # The checks above hold for every algorithm; bitwise equality is promised only for deterministic ones.
+    algorithm, reason = faulted.run.algorithm, ""
+    if algorithm.is_asynchronous:
+        reason = f"the ranks of {algorithm.name} do not wait for each other"
+    elif not algorithm.sums_in_rank_order:
+        reason = "with `algorithm.reduction: fastest`, MPI chooses the order in which gradients are added"
+    if reason:
+        yield note(f"not compared bit for bit with the undisturbed training: {reason}")
+    elif found := find_differences(faulted.folder, undisturbed.folder):
+        yield failed(f"differs from the undisturbed training: {', '.join(found)}")
+    else:
+        yield ok(
+            "weights, history and the last state of every rank, including its optimizer, equal the undisturbed "
+            "training bit for bit"
+        )
 
 
 def main() -> int:

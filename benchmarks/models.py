@@ -13,7 +13,7 @@ from pathlib import Path
 
 from throughput import Figures, ours, peer
 
-from nnlo_lib.data.catalog import find_dataset, user_dataset
+from nnlo_lib.data.catalog import DatasetSpec, find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.convert import Conversion, convert
 from nnlo_lib.data.store_settings import StoreSettings
@@ -94,7 +94,7 @@ def main() -> None:
 def _prepared(dataset: str, folder: Path, source: str) -> Path:
     known = find_dataset(dataset)
     if dataset == "cifar10":  # the archive holds only a part of CIFAR-10, which is enough for a few steps
-        known, source = user_dataset("cifar10", "cifar"), f"{source}/cifar-10-binary.tar.gz"
+        known, source = DatasetSpec(name="cifar10", reader="cifar"), f"{source}/cifar-10-binary.tar.gz"
     fetch(known, folder / "raw", source)
     convert(Conversion(StoreSettings(dataset), folder / "raw", folder / "hdf5"))
     return folder / "hdf5" / "manifest.json"

@@ -65,11 +65,13 @@ def run_task(_: argparse.Namespace) -> None:
 )
 def run_fetch(options: argparse.Namespace) -> None:
     """Fetch the original files of a data set and verify their checksums."""
-    from nnlo_lib.data.catalog import CATALOG, find_dataset, user_dataset
+    from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset
     from nnlo_lib.data.fetch.fetch import fetch
 
     is_own = options.reader and options.dataset not in CATALOG
-    dataset = user_dataset(options.dataset, options.reader) if is_own else find_dataset(options.dataset)
+    dataset = (
+        DatasetSpec(name=options.dataset, reader=options.reader) if is_own else find_dataset(options.dataset)
+    )
     fetched = fetch(dataset, options.target, options.source and reveal(options.source))
     print(
         f"{dataset.name}: {plural(len(fetched.files), 'file') if fetched.files else 'all files'} in {fetched.path}"

@@ -166,11 +166,6 @@ DATASETS = (DIGITS, DIABETES, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, IMAGENET,
 CATALOG = {each.name: each for each in DATASETS}
 
 
-def user_dataset(name: str, reader: str) -> DatasetSpec:
-    """Return the specification of a data set of the user that `reader` reads."""
-    return DatasetSpec(name=name, reader=reader)
-
-
 def find_dataset(name: str) -> DatasetSpec:
     """Return the data set `name` of the catalog. Raises UserError with the nearest known name if it is unknown."""
     if name in CATALOG:

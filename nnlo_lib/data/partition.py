@@ -33,9 +33,7 @@ def split_train_validation(
 ) -> tuple[Indices, Indices]:
     """Return ascending (train, validation) indices; each sample 0..samples-1 is in exactly one of them.
 
-    Args:
-        labels: classes (samples,), distributed evenly between training and validation; None ignores classes.
-        folds: number of folds; over all folds each sample is in the validation once.
+    Classes are distributed evenly, unless `labels` is None. Over all folds, each sample is in the validation once.
 
     Raises UserError if training or validation has no sample (`validation` 0 is allowed).
     """
@@ -89,9 +87,7 @@ def assign_to_workers(
 
     Each sample belongs to exactly one worker and each worker has at least one sample.
 
-    Args:
-        scheme: by_class, sorted, contiguous, or dirichlet with concentration `alpha`: a large value divides evenly, a
-            small one gives each worker few classes.
+    A large concentration `alpha` of dirichlet divides evenly, a small one gives each worker few classes.
 
     Raises UserError if the labels are not classes or if there are fewer samples than workers.
     """

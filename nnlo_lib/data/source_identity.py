@@ -44,7 +44,7 @@ class SourceChecksums:
         known, before = self._load(), time.time_ns()
         stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
         changed = [
-            path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [None])[0] != stamp
+            path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [None])[0] != [*stamp]
         ]
         # Threads, because hashlib computes without holding the interpreter's lock.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:

@@ -40,9 +40,8 @@ class StoreLocation:
 def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
     """Return the location of the store of the data that the settings name at present.
 
-    Args:
-        leads: read the original files. False, for a job of a search or workflow, uses the location that the
-            leading process has recorded, so that all jobs use the same store.
+    Without `leads`, a job of a search or workflow uses the location that the leading process has recorded, so that
+    all jobs use the same store.
 
     Raises UserError if the original files do not exist, and no store of them exists either.
     """

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from nnlo_lib.core.atomic_file import file_sha256
 from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.core.user_code import imported_files, split_function_reference
-from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
+from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset
 
 ShardFormat = Literal["hdf5", "npz"]
 
@@ -31,7 +31,11 @@ class StoreSettings:
     def spec(self) -> DatasetSpec:
         """Specification of the data set: of the catalog, or of a data set of the user with this reader."""
         is_own = self.reader and self.dataset not in CATALOG
-        return user_dataset(self.dataset, self.reader["name"]) if is_own else find_dataset(self.dataset)
+        return (
+            DatasetSpec(name=self.dataset, reader=self.reader["name"])
+            if is_own
+            else find_dataset(self.dataset)
+        )
 
     @property
     def user_files(self) -> tuple[str, ...]:

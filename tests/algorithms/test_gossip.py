@@ -298,14 +298,7 @@ def test_adpsgd_averages_workers_of_several_processes():
 
 
 def mixed(comm, sections, durations, dtype="float64"):
-    """Mix parameters that differ between ranks, without gradient steps: rank i starts with (i + 1) START.
-
-    Args:
-        comm: communicator of this rank.
-        sections: sections of the run.
-        durations: for each rank, the samples by which the clock advances before each step.
-        dtype: name of the parameters' dtype.
-    """
+    """Mix parameters that differ between ranks, without gradient steps: rank i starts with (i + 1) START."""
     replica, algorithm = make_replica("sgd", getattr(torch, dtype)), algorithm_of(comm, **sections)
     algorithm.start(replica)
     replica.theta.mul_(comm.rank + 1)

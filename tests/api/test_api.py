@@ -100,9 +100,8 @@ def test_the_script_of_the_guide_prints_what_the_page_shows(tmp_path):
     predicted = run.predict(*inputs).argmax(1)
     assert (predicted == labels).mean() == pytest.approx(run.evaluation["accuracy"])
     assert not run.model().training
-    with pytest.raises(
-        nnlo_lib.UserError, match=r"predict: features is float64 \(8, 1, 8, 8\); expected uint8"
-    ):
+    message = r"predict: features is float64 \(8, 1, 8, 8\); expected uint8"
+    with pytest.raises(nnlo_lib.UserError, match=message):
         run.predict(np.zeros((8, 1, 8, 8)))
     with pytest.raises(nnlo_lib.UserError, match="expected uint8"):
         run.predict(np.zeros((8, 64), np.uint8))

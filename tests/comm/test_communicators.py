@@ -62,9 +62,8 @@ def test_what_arrived_is_what_others_sent_by_this_clock():
 
 
 def test_a_deadlock_is_an_error_that_names_who_waits_for_whom():
-    with pytest.raises(
-        PeerLostError, match="rank 0 waits for a message from rank 1, rank 1 waits for a message from rank 0"
-    ):
+    message = "rank 0 waits for a message from rank 1, rank 1 waits for a message from rank 0"
+    with pytest.raises(PeerLostError, match=message):
         SimulatedWorld(2).run(lambda comm: comm.receive(torch.zeros(1), 1 - comm.rank))
 
 

@@ -85,10 +85,8 @@ def test_refused(mine, settings, message):
 
 def test_a_file_that_fails_is_named_with_its_line(mine, tmp_path):
     (tmp_path / "broken.py").write_text("x = 1\nraise KeyError('oops')\n")
-    with pytest.raises(
-        UserError,
-        match=r"algorithm\.name: broken\.py cannot be loaded: .*broken\.py:2 in <module>: KeyError: 'oops'",
-    ):
+    message = r"algorithm\.name: broken\.py cannot be loaded: .*broken\.py:2 in <module>: KeyError: 'oops'"
+    with pytest.raises(UserError, match=message):
         load_experiment({"algorithm": {"name": "broken.py:A"}})
 
 

@@ -61,9 +61,8 @@ def taken_by_attacker(place):
 )
 def test_a_folder_of_another_user_is_refused(machine, work, variable):
     before = taken_by_attacker(machine)
-    with pytest.raises(
-        AssertionError, match=rf"UserError: .*nnlo-{VICTIM} .*user {ATTACKER},.*set {variable}"
-    ):
+    message = rf"UserError: .*nnlo-{VICTIM} .*user {ATTACKER},.*set {variable}"
+    with pytest.raises(AssertionError, match=message):
         run_as(VICTIM, work)
     assert list(machine.rglob("*")) == before
 

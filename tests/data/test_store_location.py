@@ -174,9 +174,8 @@ def test_a_store_outlives_its_source(project: Path, capfd: pytest.CaptureFixture
     assert "files not found; using the store that was converted from it" in capfd.readouterr().err
     (project / "beside.py").write_text("factor = 100\n")
     for other in (settings(shard_size=3), settings(**ADAPTED)):
-        with pytest.raises(
-            UserError, match=r"data\.source: files is neither an existing folder nor an archive"
-        ):
+        message = r"data\.source: files is neither an existing folder nor an archive"
+        with pytest.raises(UserError, match=message):
             locate_store(other)
 
 

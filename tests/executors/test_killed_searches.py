@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,19 +54,6 @@ def test_a_job_of_several_fold_tasks_that_is_killed_in_the_middle_continues(undi
         for path in search.folder.glob("results/shared/search/trials/*/fold-0/tasks-8.json")
     ]
     assert sorted(jobs) == [[[0, 0, 8], [1, 0, 8]], [[2, 0, 8]]]
-
-
-@pytest.mark.exhaustive
-def test_replay_names_a_decision_that_does_not_follow_from_the_results(
-    undisturbed: Search, tmp_path: Path
-) -> None:
-    assert undisturbed.replayed() == 0
-    copy = replace(undisturbed, folder=shutil.copytree(undisturbed.folder, tmp_path / "copy", symlinks=True))
-    path = copy.folder / "results/undisturbed/search/trials/0002.json"
-    edited = json.loads(path.read_text())
-    edited["point"]["train.optimizer.lr"] = 0.05
-    path.write_text(json.dumps(edited))
-    assert copy.replayed() == 1
 
 
 @pytest.mark.exhaustive

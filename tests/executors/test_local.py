@@ -60,9 +60,8 @@ def test_a_fold_task_that_never_begins_ends_the_search_and_says_why(tmp_path: Pa
     local.start(LEAF)
     assert local.wait()
     assert local.wait()
-    with pytest.raises(
-        UserError, match=r"3 consecutive starts ended .* \(no such library; see .*trial\.log\)"
-    ):
+    message = r"3 consecutive starts ended .* \(no such library; see .*trial\.log\)"
+    with pytest.raises(UserError, match=message):
         local.wait()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.killed_searches import Kill, Search
 from helpers.simulated_search import Killed
 from helpers.training_here import share_store, simulate
 from helpers.training_process import TIMINGS
@@ -226,18 +225,3 @@ def test_a_lost_checkpoint_fails_the_copy_with_its_path_and_the_search_goes_on(
     assert "state/rungs/1: this training cannot start from the checkpoint: damaged: rank-0" in failed.error
     replaced = [trial.parent.replaces for trial in read_trials(folder) if trial.parent]
     assert 4 in replaced, "a failed copy is replaced at the next rung"
-
-
-@pytest.mark.real
-def test_a_search_whose_processes_are_killed_ends_as_the_undisturbed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    fidelity = {"name": "pbt", "population": 2, "quantile": 0.5}
-    calm = go_on(searched(tmp_path, fidelity=fidelity))
-    assert len([trial for trial in read_trials(calm) if trial.parent]) == 2
-    settings = SETTINGS | {"search": SETTINGS["search"] | {"fidelity": fidelity}}
-    wild = Search(tmp_path / "wild", "wild", "local", settings).prepare()
-    assert wild.run(Kill(2, 0.1, True), Kill(3, 0.2, False)) >= 1  # a slow machine may notice the epochs late
-    assert outcome(wild.folder / "results/wild/search") == outcome(calm)
-    assert wild.replayed() == 0

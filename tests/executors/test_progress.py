@@ -183,9 +183,8 @@ def test_trials_that_failed_alike_are_counted_together(search):
     for hidden in (13, 14):
         error = f"KeyError: {hidden} is none (net.py:3); raised by the model net.py({{'hidden': {hidden}, 'a': {{}}}})"
         made.trial(status="failed", error=error)
-    with pytest.raises(
-        UserError, match=r"none of 3 trials has a valid result; 2 of them: KeyError: 13 is none"
-    ):
+    message = r"none of 3 trials has a valid result; 2 of them: KeyError: 13 is none"
+    with pytest.raises(UserError, match=message):
         report_outcome(made.folder)
 
 

@@ -20,9 +20,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_second_file_of_the_same_name_is_refused(folder):
-    with pytest.raises(
-        UserError, match=r"results/mine has the results of first\.yaml, and other\.yaml has the same name"
-    ):
+    message = r"results/mine has the results of first\.yaml, and other\.yaml has the same name"
+    with pytest.raises(UserError, match=message):
         load_and_check("other.yaml")
     for command in ("run", "search", "plan"):
         done = nnlo(command, "other.yaml", folder=folder)

@@ -122,15 +122,7 @@ def manifest():
 
 
 def task(folder, manifest, case, settings, **simulation):
-    """Return the task that trains a case in `folder`.
-
-    Args:
-        folder: job folder; the network's module is written to its parent.
-        manifest: manifest of the store.
-        case: key of SYNCHRONOUS or ASYNCHRONOUS; the algorithm's name is the part before a comma.
-        settings: settings of the case.
-        **simulation: keys of `parallel.simulation`.
-    """
+    """Return the task that trains a case in `folder`; `case` is a key of SYNCHRONOUS or ASYNCHRONOUS."""
     (folder.parent / "network.py").write_text(NETWORK)
     name = case.partition(",")[0]
     parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})

@@ -1,18 +1,13 @@
-"""The report on a training with faults: a table of the faults and their costs, and checks of the result.
-
-The result is compared bit for bit with that of the undisturbed training, unless the algorithm is not deterministic.
-"""
+"""A comparison of two finished trainings bit for bit."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from helpers.fault_injection import FaultAction, InjectedFault
 from nnlo_lib.checkpoint.checkpoint_manifest import (
     CheckpointManifest,
     checkpoint_folder_name,
@@ -20,74 +15,10 @@ from nnlo_lib.checkpoint.checkpoint_manifest import (
 )
 from nnlo_lib.checkpoint.rank_file import RankState, read_rank_file
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.text_format import table_lines
-from nnlo_lib.reliability.file_checks import (
-    check_checkpoints,
-    check_outputs,
-    check_sample_ledger,
-)
-from nnlo_lib.reliability.findings import Finding, failed, load_finished_run, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.train.task import Task
-
-ACTION_LABELS: dict[FaultAction, str] = {
-    "kill": "kill -9 of a rank",
-    "kill_launcher": "kill -9 of the launcher",
-    "term": "SIGTERM to a rank",
-    "term_all": "SIGTERM to all ranks",
-    "truncate": "rank file or manifest truncated",
-    "bitflip": "bit flip in rank file/manifest",
-    "enospc": "disk full during a checkpoint",
-}
 
 TIMING_KEYS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the initial broadcast
 POSITION_KEYS = ("epoch", "index", "steps", "samples")
-
-
-def campaign_table(
-    faults: Sequence[InjectedFault], task: Task, steps: int, undisturbed_s: float, faulted_s: float
-) -> Iterator[str]:
-    """Return the lines of a table of the injected faults and their costs.
-
-    `steps`: of the whole training; `faulted_s`: seconds of all attempts with faults, and of the checks after them.
-    """
-    tally = load_finished_run(task.folder).attempt_statistics
-    assert tally is not None, "the launcher records every attempt"
-    kinds = Counter(fault.action for fault in faults)
-    rows = [
-        *((ACTION_LABELS[kind], f"{count:,}") for kind, count in kinds.most_common()),
-        ("faults", f"{len(faults):,}"),
-        ("attempts", f"{len(tally.attempts):,}"),
-        ("steps", f"{steps:,}"),
-        ("steps lost", f"{tally.lost_steps:,}"),
-        ("seconds", f"{faulted_s:,.0f}"),
-        ("seconds undisturbed", f"{undisturbed_s:,.0f}"),
-        ("seconds per fault", f"{(faulted_s - undisturbed_s) / len(faults):.2f}"),
-    ]
-    return (f"  {line}" for line in table_lines(rows))
-
-
-def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
-    """Check the training with faults, and compare it with the undisturbed training."""
-    run = load_finished_run(faulted.folder)
-    yield from check_outputs(run)
-    yield from check_checkpoints(run)
-    yield from check_sample_ledger(run)
-    # The checks above hold for every algorithm; bitwise equality is promised only for deterministic ones.
-    algorithm, reason = faulted.run.algorithm, ""
-    if algorithm.is_asynchronous:
-        reason = f"the ranks of {algorithm.name} do not wait for each other"
-    elif not algorithm.sums_in_rank_order:
-        reason = "with `algorithm.reduction: fastest`, MPI chooses the order in which gradients are added"
-    if reason:
-        yield note(f"not compared bit for bit with the undisturbed training: {reason}")
-    elif found := find_differences(faulted.folder, undisturbed.folder):
-        yield failed(f"differs from the undisturbed training: {', '.join(found)}")
-    else:
-        yield ok(
-            "weights, history and the last state of every rank, including its optimizer, equal the undisturbed "
-            "training bit for bit"
-        )
 
 
 def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:

@@ -25,15 +25,7 @@ class StatedSettings(StoreSettings):
 def conversion_for(
     dataset: DatasetSpec, raw: Path, target: Path, format: ShardFormat, shard_size: int
 ) -> Conversion:
-    """Return the conversion of the files in `raw` to a store in `target`.
-
-    Args:
-        dataset: specification of the data set.
-        raw: folder of the original files.
-        target: folder of the store.
-        format: format of the shards.
-        shard_size: maximum number of samples per shard.
-    """
+    """Return the conversion of the files in `raw` to a store in `target`."""
     settings = StatedSettings(dataset.name, format=format, shard_size=shard_size, stated=dataset)
     return Conversion(settings, raw, target)
 
@@ -41,13 +33,5 @@ def conversion_for(
 def own_conversion(
     raw: Path, target: Path, format: ShardFormat, shard_size: int, reader: Mapping[str, Any]
 ) -> Conversion:
-    """Return the conversion of a data set of the user in `raw` to a store in `target`.
-
-    Args:
-        raw: folder of the original files.
-        target: folder of the store.
-        format: format of the shards.
-        shard_size: maximum number of samples per shard.
-        reader: name and options of the reader.
-    """
+    """Return the conversion of a data set of the user in `raw` to a store in `target`."""
     return Conversion(StoreSettings("mine", None, reader, format, shard_size), raw, target)

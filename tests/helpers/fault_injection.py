@@ -76,12 +76,7 @@ def reached_failpoints(folder: Path, rank: int) -> Counter[str]:
 
 
 class FaultInjector:
-    """Counts the failpoints that this process reaches and injects the faults that are due.
-
-    Args:
-        plan: faults of this rank only.
-        state: folder `state/` of the run, which contains the files to damage.
-    """
+    """Counts the failpoints that this process reaches and injects the faults that are due."""
 
     def __init__(self, plan: FaultPlan, rank: int, state: Path) -> None:
         self._plan, self._rank, self._state = plan, rank, state

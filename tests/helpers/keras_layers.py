@@ -9,7 +9,7 @@ def initializer(name, dtype=None, **options):
 
 UNIFORM_2 = initializer("VarianceScaling", scale=1.0, mode="fan_avg", distribution="uniform", seed=None)
 GLOROT = initializer("GlorotUniform", seed=None)
-ZEROS, ONES = initializer("Zeros"), initializer("Ones")
+ZEROS = initializer("Zeros")
 
 
 def layer_1(class_name, name, shape=None, **options):
@@ -107,14 +107,7 @@ def sequential(layers, version, as_list=False):
 
 
 def functional(layers, version, inbound, class_name="Model"):
-    """Return a functional model.
-
-    Args:
-        layers: layers by their order; those that are not in `inbound` follow the one before.
-        version: version of Keras.
-        inbound: names of the layers whose outputs a layer takes, by its name.
-        class_name: class of the model.
-    """
+    """Return a functional model; layers that are not in `inbound` follow the one before."""
     names = [layer["config"]["name"] for layer in layers]
     node = [0, 0] if version.startswith("1") else [0, 0, {}]
     nodes = {}

@@ -99,13 +99,6 @@ class Search:
             end(self.folder)
         return len(disturbances)
 
-    def replayed(self) -> int:
-        """Run `nnlo search --replay`; return its exit status."""
-        command = [NNLO, "search", f"{self.name}.yaml", "--replay"]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.surroundings, timeout=PATIENCE, check=False
-        ).returncode
-
     def _survives(self, kill: Kill) -> bool:
         """Start the driver and kill it unless it ends first; return True if it ended."""
         process = self.start()

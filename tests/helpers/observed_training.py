@@ -21,15 +21,7 @@ def store(folder: Path) -> Path:
 
 
 def watched(folder: Path, manifest: Path, observe: dict, ranks: int = 1, **settings: object) -> Task:
-    """Return a task of 3 epochs, by default with 9 steps per epoch on one rank.
-
-    Args:
-        folder: job folder.
-        manifest: manifest of the store.
-        observe: `observe` section.
-        ranks: number of simulated ranks.
-        **settings: further sections of the run; keys of `train` replace the defaults.
-    """
+    """Return a task of 3 epochs, by default with 9 steps per epoch on one rank."""
     train = {"epochs": 3, "batch_size": 20, **settings.pop("train", {})}
     run = {
         "observe": observe,

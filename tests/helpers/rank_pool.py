@@ -85,13 +85,7 @@ class Pool:
         return [found[rank] for rank in range(self.size)]
 
     def run(self, program: Callable[..., Any], ranks: int, arguments: Sequence[Any]) -> list[Any]:
-        """Return the results of a program on each of the first `ranks` ranks.
-
-        Args:
-            program: function of a module's top level; its first argument is the communicator.
-            ranks: number of ranks that run the program.
-            arguments: arguments of the function after the communicator.
-        """
+        """Return the results of a program on each of the first `ranks` ranks."""
         used = self._ranks[:ranks]
         try:
             for connection in used:

@@ -42,13 +42,7 @@ class Checkout:
     def snakemake(
         self, *arguments: str, file: str = "tiny.yaml", python: Path | str = sys.executable
     ) -> "subprocess.CompletedProcess[str]":
-        """Run Snakemake locally on an experiment, by default the tiny one.
-
-        Args:
-            arguments: further arguments of Snakemake.
-            file: name of the experiment file.
-            python: Python interpreter that runs Snakemake.
-        """
+        """Run Snakemake locally on an experiment, by default the tiny one."""
         command = [
             str(python), "-m", "snakemake", *arguments, "--profile", "profiles/local", "--cores", "2",
             "--configfile", file,

@@ -20,14 +20,7 @@ ERROR_FOLDER = "RANK_ERROR_FOLDER"  # variable with the folder of the ranks' err
 
 
 def on_ranks(program: Callable[..., Any], transport: str, ranks: int, *arguments: Any) -> list[Any]:
-    """Return the result of `program(comm, *arguments)` on each rank, converted to JSON and back.
-
-    Args:
-        program: function at the top level of a module.
-        transport: simulated or mpi.
-        ranks: number of ranks.
-        *arguments: arguments that JSON can represent.
-    """
+    """Return the result of `program(comm, *arguments)` on each rank, converted to JSON and back."""
     arguments = json.loads(json.dumps(arguments))
     if transport == "simulated":
         results = SimulatedWorld(ranks).run(lambda comm: program(comm, *arguments))
@@ -37,13 +30,7 @@ def on_ranks(program: Callable[..., Any], transport: str, ranks: int, *arguments
 
 
 def world_command(program: Callable[..., Any], ranks: int, *arguments: Any) -> list:
-    """Return the command that runs a program on the ranks of an MPI world of its own.
-
-    Args:
-        program: function at the top level of a module.
-        ranks: number of ranks.
-        *arguments: arguments that JSON can represent.
-    """
+    """Return the command that runs a program on the ranks of an MPI world of its own."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
     script = [sys.executable, __file__, *rank_pool.describe(program), json.dumps(arguments)]
     return [mpiexec, "-n", str(ranks), *script]

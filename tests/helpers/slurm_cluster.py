@@ -1,10 +1,8 @@
 """A temporary Slurm cluster on this machine, in one folder: three nodes, accounting, preemption.
 
 with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environment)
-PYTHONPATH=tests python -m helpers.slurm_cluster start|stop FOLDER [--like accounting|plain|cancel]
 """
 
-import argparse
 import contextlib
 import getpass
 import os
@@ -22,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from helpers.slurm_clients import write_clients
-from helpers.slurm_options import CONFIGURATIONS, ClusterOptions
+from helpers.slurm_options import ClusterOptions
 
 PROGRAMS = [
     "munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacctmgr",
@@ -300,22 +298,3 @@ def _write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read, as munged and slurmdbd require."""
     path.touch(mode=0o600)
     path.write_bytes(content)
-
-
-def main() -> None:
-    """Start or stop a cluster from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=["start", "stop"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument(
-        "--like", choices=CONFIGURATIONS, help="default: a cluster with accounting that requeues jobs"
-    )
-    arguments = parser.parse_args()
-    if arguments.action == "stop":
-        stop(arguments.folder)
-    else:
-        print(f"export PATH={start(arguments.folder, CONFIGURATIONS.get(arguments.like)).folder}/bin:$PATH")
-
-
-if __name__ == "__main__":
-    main()

@@ -55,4 +55,3 @@ CANCEL = ClusterOptions(
     low="scavenge",
     high="owners",
 )
-CONFIGURATIONS = {"accounting": ACCOUNTING, "plain": PLAIN, "cancel": CANCEL}

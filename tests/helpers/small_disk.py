@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
@@ -15,16 +14,24 @@ DISK_MB = 3
 PAGE_BYTES = 4096  # tmpfs allocates whole pages
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on which a separate disk of DISK_MB megabytes is mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """Mount a separate disk of DISK_MB megabytes."""
+    folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         absent("only root may mount the small disk that this test fills")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on which a separate disk of DISK_MB megabytes is mounted."""
+    with small_disk(tmp_path / "disk"):
+        yield tmp_path / "disk"
 
 
 def fill(disk: Path, mode: str = "wb") -> None:
@@ -42,21 +49,3 @@ def leave_pages(disk: Path, pages: int) -> None:
     fill(disk)
     size = (disk / "ballast").stat().st_size
     os.truncate(disk / "ballast", size - pages * PAGE_BYTES)
-
-
-@contextmanager
-def kept_full(disk: Path) -> Iterator[None]:
-    """Keep the disk full, also after the program under test frees space."""
-    ended = Event()
-
-    def keep() -> None:
-        while not ended.wait(0.002):
-            fill(disk, "ab")
-
-    thread = Thread(target=keep)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

@@ -10,15 +10,7 @@ from nnlo_lib.data.store.shard import write_shard
 
 
 def handmade(folder: Path, splits, shard=100, skipped=None, **fields) -> DataManifest:
-    """Write a store; return its manifest.
-
-    Args:
-        folder: folder of the store.
-        splits: features or list of inputs, and labels, by name of the split.
-        shard: samples per shard.
-        skipped: number of skipped records, by name of the shard's file.
-        **fields: fields of the manifest that replace the defaults.
-    """
+    """Write a store; return its manifest; `splits`: features or list of inputs, and labels, by name."""
     folder.mkdir(parents=True, exist_ok=True)
     inputs, labels = splits["train"]
     names = ["features"] if isinstance(inputs, np.ndarray) else [f"input{n}" for n in range(len(inputs))]

@@ -71,14 +71,7 @@ class TrainingHere(Training):
 
 
 def run_here(*arguments: str, folder: Path, calls: int | None = None) -> "CompletedProcess[str]":
-    """Run `nnlo run` with simulated ranks in this process.
-
-    Args:
-        *arguments: arguments of the command.
-        folder: working directory.
-        calls: calls of the stop flag, summed over ranks, after which the training saves and stops.
-    """
-
+    """Run `nnlo run` with simulated ranks in this process; `calls`: of the stop flag, summed over ranks."""
     with patch.object(run_attempt, "__defaults__", (launcher_here(stop_flag(calls)),)):
         return nnlo("run", *arguments, folder=folder)
 
@@ -112,14 +105,7 @@ def attempt_here(task: Task, stop: StopFlag | None = None) -> AttemptOutcome:
 def training_here(
     folder: Path, algorithm: str | dict = "allreduce", ranks: int = 2, **changes: object
 ) -> TrainingHere:
-    """Write the experiment of one training on simulated ranks, beside a store that other trainings share.
-
-    Args:
-        folder: folder of the experiment.
-        algorithm: name or `algorithm` section.
-        ranks: number of ranks.
-        **changes: settings merged into those of `training`.
-    """
+    """Write the experiment of one training on simulated ranks, beside a store that other trainings share."""
     parallel = {"transport": "simulated", **changes.pop("parallel", {})}
     run = training(folder, algorithm, ranks, parallel=parallel, **changes)
     share_store(folder)
@@ -133,12 +119,7 @@ def share_store(folder: Path) -> None:
 
 
 def simulate(task: Task, *stops: int) -> Task:
-    """Train on simulated ranks in this process, and return the task.
-
-    Args:
-        task: the task.
-        *stops: for each stop before the end, the calls of the stop flag, summed over ranks.
-    """
+    """Train on simulated ranks in this process, and return the task; `stops`: calls of the stop flag, summed over ranks."""
     for calls in stops:
         assert not train_simulated(task, StopAfter(calls))
     assert train_simulated(task, StopFlag())
@@ -151,12 +132,7 @@ def stop_flag(calls: int | None) -> StopFlag:
 
 
 def train_with_mpi(task: Task, calls: int | None = None) -> bool:
-    """Train on MPI ranks of the pool; return True if done, False if stopped and saved.
-
-    Args:
-        task: the task.
-        calls: calls of the stop flag of each rank after which it requests a stop.
-    """
+    """Train on MPI ranks of the pool; return True if done, False if stopped and saved; `calls`: of the stop flag of each rank."""
     return all(on_ranks(train_on_rank, "mpi", task.run.parallel.ranks, task.text, calls))
 
 

@@ -106,15 +106,7 @@ def training(
     forked: bool = True,
     **changes: object,
 ) -> Training:
-    """Write the experiment of one training into `folder`.
-
-    Args:
-        folder: folder of the experiment.
-        algorithm: name or `algorithm` section.
-        ranks: number of ranks.
-        forked: run by the fork server.
-        **changes: settings merged into BASE.
-    """
+    """Write the experiment of one training into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     algorithm = {"name": algorithm} if isinstance(algorithm, str) else algorithm
     settings = merged(BASE | {"algorithm": algorithm, "parallel": {"ranks": ranks}}, changes)

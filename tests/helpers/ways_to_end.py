@@ -14,7 +14,7 @@ from pathlib import Path
 
 from helpers.repository_copy import environment
 from helpers.requires import absent
-from helpers.small_disk import fill
+from helpers.small_disk import fill, small_disk
 from helpers.training_process import Training, processes_of, under_way, wait
 from helpers.training_process import started as training
 from nnlo_lib.state.attempt_outcome import Action, EndReport, decide
@@ -262,18 +262,11 @@ def near_time_limit(folder: Path) -> EndedTraining:
 
 @contextmanager
 def results_on_small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a disk of 3 MB for the results."""
     disk = folder / "disk"
-    disk.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        absent("only root may mount the small disk that this test fills")
-    try:
+    with small_disk(disk):
         (disk / "results").mkdir()
         (folder / "results").symlink_to(disk / "results")
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def on_full_disk(folder: Path) -> EndedTraining:

@@ -61,9 +61,8 @@ def test_a_torchvision_that_cannot_be_imported_is_refused_with_the_remedy(said, 
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torchvision._meta_registrations", ModuleType("any"))
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        UserError, match=r"timm cannot be imported: .*; pip install torchvision==0\.28\.0 --index-url"
-    ):
+    message = r"timm cannot be imported: .*; pip install torchvision==0\.28\.0 --index-url"
+    with pytest.raises(UserError, match=message):
         libraries.import_timm()
 
 

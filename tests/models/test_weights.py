@@ -188,9 +188,8 @@ def test_damaged_files_are_refused(tmp_path, name, content):
 )
 def test_a_text_in_place_of_weights_is_named(tmp_path, start):
     (tmp_path / "weights.pth").write_text(f"{start}\noid sha256:4d7a\n")
-    with pytest.raises(
-        UserError, match=f"begins with '{start[:30]}.*', as a pointer of Git LFS .* or a web page"
-    ):
+    message = f"begins with '{start[:30]}.*', as a pointer of Git LFS .* or a web page"
+    with pytest.raises(UserError, match=message):
         load_weights(network(), str(tmp_path / "weights.pth"))
 
 

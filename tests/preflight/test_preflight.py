@@ -225,9 +225,8 @@ def test_a_shape_that_is_known_after_the_conversion_is_checked_before_the_ranks_
 def test_the_python_interface_refuses_too(folder):
     experiment = Experiment.model_validate({"name": "t", "model": {"name": "net.py:bild"}})
     for start in (api.train, api.search):
-        with pytest.raises(
-            UserError, match=r"t: model.name: net.py has no function 'bild'; did you mean 'build'\?"
-        ):
+        message = r"t: model.name: net.py has no function 'bild'; did you mean 'build'\?"
+        with pytest.raises(UserError, match=message):
             start(experiment)
 
 
@@ -382,9 +381,8 @@ def test_the_shape_of_the_samples_is_known_before_the_conversion(tmp_path, monke
     found = expected_manifest(run)
     assert (found and found.inputs[0].shape, found and found.splits["train"].samples) == (shape, samples)
     if shape is None:
-        with pytest.raises(
-            UserError, match="unknown before the conversion; convert the data set: nnlo data FILE"
-        ):
+        message = "unknown before the conversion; convert the data set: nnlo data FILE"
+        with pytest.raises(UserError, match=message):
             describe_model(run, 0)
 
 

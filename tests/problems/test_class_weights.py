@@ -48,10 +48,8 @@ def test_places_that_are_ignored_do_not_count():
 def test_weights_by_name():
     assert class_weights(run_of(None), YES) is None
     np.testing.assert_array_equal(class_weights(run_of({"yes": 10, "n/a": 0}), YES), [1, 10, 0])
-    with pytest.raises(
-        UserError,
-        match=r"problem.class_weights: no class 'yess'; did you mean 'yes'\? \(the classes are no, yes, n/a\)",
-    ):
+    message = r"problem.class_weights: no class 'yess'; did you mean 'yes'\? \(the classes are no, yes, n/a\)"
+    with pytest.raises(UserError, match=message):
         class_weights(run_of({"yess": 10}), YES)
     with pytest.raises(UserError, match="the labels of digits are no classes; remove this key"):
         class_weights(run_of("balanced"), [])

@@ -94,9 +94,8 @@ def test_training_and_held_out_samples_have_the_mean_weight_1(tmp_path, fold):
         np.testing.assert_allclose(targets.imag, weights / weights.mean(), rtol=1e-14)
         np.testing.assert_array_equal(targets.real, rows["y"].to_numpy()[used])
         np.testing.assert_array_equal(inputs, rows[["a", "b", "c"]].to_numpy(np.float32)[used])
-    with pytest.raises(
-        UserError, match="weight: the 12 samples of a training or an evaluation all have weight 0"
-    ):
+    message = "weight: the 12 samples of a training or an evaluation all have weight 0"
+    with pytest.raises(UserError, match=message):
         data.split.weighted(np.arange(18, 30))
 
 

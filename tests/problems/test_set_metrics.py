@@ -158,33 +158,18 @@ def test_a_function_of_the_user_returns_one_number(tmp_path, monkeypatch, body, 
         ({"metrics": ["r2"]}, "'r2' is only available for regression"),
         ({"metrics": ["f1@side"]}, "'f1@side' is of all samples together, of the first output; remove @side"),
         ({"metrics": ["auc", "roc_auc"]}, "two columns of the history would have the name 'roc_auc'"),
-        (
-            {"problem": "regression", "metrics": ["auc"]},
-            "'roc_auc' is only available for classification; for regression",
-        ),
-        (
-            {"problem": "regression", "metrics": ["balanced_accuracy"]},
-            "only available for classification or dense",
-        ),
-        (
-            {"problem": "gan", "metrics": ["set:mine.py:f"]},
-            "only classification and regression have such metrics",
-        ),
+        ({"problem": "regression", "metrics": ["auc"]}, "'roc_auc' is only available for classification; for regression"),
+        ({"problem": "regression", "metrics": ["balanced_accuracy"]}, "only available for classification or dense"),
+        ({"problem": "gan", "metrics": ["set:mine.py:f"]}, "only classification and regression have such metrics"),
         ({"metrics": ["set:missing.py:f"]}, "missing.py"),
-        (
-            {"metrics": ["calibration_error"], "loss": "hinge"},
-            "needs probabilities, which the loss hinge does not give",
-        ),
+        ({"metrics": ["calibration_error"], "loss": "hinge"}, "needs probabilities, which the loss hinge does not give"),
         (
             {"metrics": ["f1"], "train": {"restore_best": "val_f1"}},
             "'val_f1' is not measured in an epoch: it is of all samples together; choose one of: loss",
         ),
-        (
-            {"metrics": ["f1"], "checkpoint": {"best": "val_f1"}},
-            "of all samples together; choose one of: loss",
-        ),
+        ({"metrics": ["f1"], "checkpoint": {"best": "val_f1"}}, "of all samples together; choose one of: loss"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_measured_is_refused(settings, said):
     with pytest.raises(ValidationError, match=re.escape(said)):
         Run.model_validate(settings)

@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import pytest
 import yaml
-from helpers.chaos_report import ACTION_LABELS
 from helpers.nnlo_command import nnlo
 from helpers.repository_copy import environment
 from helpers.training_here import attempt_here
@@ -47,7 +46,7 @@ def test_a_training_recovers_bit_for_bit_from_each_kind_of_fault(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     table = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  "))
-    assert table.keys() >= {f"  {name}" for name in ACTION_LABELS.values()}
+    assert table.keys() >= {f"  {name}" for name in chaos.ACTION_LABELS.values()}
     assert table["  faults"] == "8"
     assert int(table["  attempts"]) > 4
     assert "bit for bit" in done.stdout

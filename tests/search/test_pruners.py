@@ -56,14 +56,7 @@ def _losses(folder: Path, fold_task: FoldTask) -> list[float]:
 
 
 def get_job(curves: Curves, begun: Counter[int], rungs: list[int], eta: int) -> tuple[int, int] | None:
-    """Return the trial to promote and its new rung by algorithm 2 of Li et al. 2018; None: a new configuration.
-
-    Args:
-        curves: losses by epoch of each ended (trial, rung).
-        begun: number of begun rungs of each trial.
-        rungs: epochs of each rung, ascending.
-        eta: reduction factor.
-    """
+    """Return the trial to promote and its new rung by algorithm 2 of Li et al. 2018; None: a new configuration."""
     for k in reversed(range(len(rungs) - 1)):
         rung = {
             trial: min(losses, default=math.inf) for (trial, at), losses in curves.items() if at == rungs[k]

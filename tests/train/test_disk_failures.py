@@ -5,9 +5,8 @@ import subprocess
 from unittest.mock import patch
 
 import pytest
-from helpers.small_disk import disk, fill, kept_full
+from helpers.small_disk import disk, fill
 from helpers.training_here import share_store, training_here
-from helpers.training_process import started, under_way, wait
 
 from nnlo_lib.core import failpoints
 
@@ -27,55 +26,6 @@ def on_disk(make, folder, disk, **settings):
 def saved_steps(run):
     manifests = sorted((run.job / "state/checkpoints").glob("[0-9]*/manifest.json"))
     return [json.loads(path.read_text())["step"] for path in manifests]
-
-
-WAITING = """
-import time
-from pathlib import Path
-
-from torch import nn
-
-class Waiting(nn.Linear):
-    calls = 0
-
-    def forward(self, images):
-        self.calls += 1
-        # In the third epoch, after 41 steps and the validation of each epoch before.
-        while self.calls == 105 and not (Path(__file__).parent / "go").exists():
-            time.sleep(0.02)
-        return super().forward(images.flatten(1))
-
-def build(shape, classes):
-    return Waiting(64, classes)
-"""
-
-
-@pytest.mark.real
-@pytest.mark.mpi
-def test_a_full_disk_costs_new_checkpoints_and_not_the_old_ones(tmp_path, disk):
-    for folder in (tmp_path, tmp_path / "undisturbed"):
-        folder.mkdir(exist_ok=True)
-        (folder / "net.py").write_text(WAITING)
-    settings = {"model": {"name": "net.py:build"}, "train": {"epochs": 4}}
-    run = on_disk(started, tmp_path, disk, **settings)
-    with under_way(run, 2) as process:
-        wait("a checkpoint", lambda: bool(saved_steps(run)) or process.poll() is not None)
-        fill(disk)
-        before = saved_steps(run)
-        (tmp_path / "go").touch()
-        with kept_full(disk):
-            said, _ = process.communicate(timeout=800)
-    assert process.returncode == 1, said
-    assert "could not be written" in said
-    assert "No space left on device" in said
-    assert "Traceback" not in said
-    assert saved_steps(run)[-1] >= before[-1]
-    (disk / "ballast").unlink()
-    assert "resumed at epoch" in run.finish()
-    undisturbed = training_here(tmp_path / "undisturbed", **settings)
-    (undisturbed.folder / "go").touch()
-    undisturbed.finish()
-    assert (run.weights, run.history) == (undisturbed.weights, undisturbed.history)
 
 
 def test_a_disk_that_is_free_again_is_written_again(tmp_path, disk):

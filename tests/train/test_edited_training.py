@@ -37,16 +37,6 @@ def test_fewer_epochs_are_refused_and_more_resume_to_the_bits_of_a_longer_traini
     assert (run.weights, run.history) == (once.weights, once.history)
 
 
-def test_settings_of_the_next_attempt_change_no_result(tmp_path):
-    run, _ = edited(tmp_path)
-    before = run.weights
-    data = {"stage_to": str(tmp_path), "placement": "device"}
-    changes = {"resources": {"runtime": 7}, "observe": {"trace": True}, "data": data}
-    _, said = edited(tmp_path, **changes)
-    assert "already finished" in said
-    assert run.weights == before
-
-
 def test_another_number_of_ranks_trains_a_finished_run_again(tmp_path):
     run, _ = edited(tmp_path)
     _, said = edited(tmp_path, ranks=3)
@@ -76,12 +66,3 @@ def test_a_repeated_command_changes_nothing(tmp_path):
     assert "resumed at epoch 2, step 0\n" in resumed
     assert (summary(run)["restarts"], FinishedRun(run.job).restarts) == (0, 0)
     assert not FinishedRun(run.job).attempt_statistics.unfinished_by_reason
-
-
-def test_a_missing_output_is_published_again(tmp_path):
-    run, _ = edited(tmp_path)
-    before = run.weights
-    (run.job / "model.safetensors").unlink()
-    run.finish()
-    assert run.weights == before
-    assert summary(run)["restarts"] == 0

@@ -129,31 +129,16 @@ DOWNPOUR = {"algorithm": {"name": "downpour"}}
 REFUSED = {
     **{name: ({"algorithm": {"name": name}}, EACH.format(name)) for name in ("gosgd", "dsgd", "gem")},
     "adpsgd": ({"algorithm": {"name": "adpsgd"}, "topology": {"name": "path"}}, EACH.format("adpsgd")),
-    "separate samples": (
-        DOWNPOUR | {"data": {"partition": {"name": "by_class"}}},
-        "its workers have separate samples (data.partition)",
-    ),
+    "separate samples": (DOWNPOUR | {"data": {"partition": {"name": "by_class"}}}, "its workers have separate samples (data.partition)"),
     "a number of steps": (
         DOWNPOUR | {"train": {"steps_per_epoch": 4}},
         "with train.steps_per_epoch, the samples of an epoch depend on the number of workers",
     ),
-    "compression": (
-        DOWNPOUR | {"compression": {"name": "sign"}},
-        "each rank keeps the error feedback of its compressed vectors",
-    ),
-    "groups": (
-        DOWNPOUR | {"parallel": {"processes_per_worker": 2}},
-        "a worker consists of several ranks (parallel.processes_per_worker)",
-    ),
-    "clients": (
-        {"algorithm": {"name": "average", "participation": 0.5}},
-        "only some of its ranks take part in a round (algorithm.participation)",
-    ),
-    "several masters": (
-        {"algorithm": {"name": "downpour", "masters": 2}},
-        "it has several servers (algorithm.masters)",
-    ),
-}
+    "compression": (DOWNPOUR | {"compression": {"name": "sign"}}, "each rank keeps the error feedback of its compressed vectors"),
+    "groups": (DOWNPOUR | {"parallel": {"processes_per_worker": 2}}, "a worker consists of several ranks (parallel.processes_per_worker)"),
+    "clients": ({"algorithm": {"name": "average", "participation": 0.5}}, "only some of its ranks take part in a round (algorithm.participation)"),
+    "several masters": ({"algorithm": {"name": "downpour", "masters": 2}}, "it has several servers (algorithm.masters)"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "reason"), REFUSED.values(), ids=REFUSED)

@@ -33,13 +33,9 @@ EDITS = {
     "setting": ({"train": {"batch_size": 32}}, "outdated", "train.batch_size was 20 and is 32"),
     "more epochs": ({"train": {"epochs": 4}}, "outdated", "train.epochs was 3 and is 4"),
     "fewer epochs": ({"train": {"epochs": 2}}, "longer", "results of 3 epochs, which a training of 2 would"),
-    "fewer epochs of another run": (
-        {"train": {"epochs": 2, "batch_size": 32}},
-        "outdated",
-        "batch_size was 20 and is 32",
-    ),
+    "fewer epochs of another run": ({"train": {"epochs": 2, "batch_size": 32}}, "outdated", "batch_size was 20 and is 32"),
     "fewer steps": ({"train": {"steps_per_epoch": 1}}, "longer", "a training of 3 would replace"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,9 @@
 """Mistakes of a user's algorithm end in a sentence, and not in a plausible result of rank 0 or of a resumed training."""
 
 import re
-from dataclasses import replace
 
 import pytest
-from helpers.algorithm_trainings import task
-from helpers.training_here import train_with_mpi, training_here
-
-from nnlo_lib.config import Run
+from helpers.training_here import training_here
 
 HEAD = """
 import numpy as np
@@ -45,18 +41,6 @@ def test_ranks_without_communication_do_not_claim_one_model(tmp_path):
     assert "parameters of" not in own(tmp_path / "one", NOTHING, ranks=1).finish()
 
 
-@pytest.mark.mpi
-def test_mpi_ranks_neither(tmp_path, manifest):
-    (tmp_path / "own.py").write_text(HEAD + NOTHING)
-    job = task(tmp_path / "job", manifest, "average", {})
-    settings = job.run.model_dump(mode="json", exclude_unset=True)
-    settings |= {"algorithm": {"name": f"{tmp_path / 'own.py'}:Own"}}
-    settings["parallel"] |= {"ranks": 2, "transport": "mpi"}
-    job = replace(job, run=Run.model_validate(settings))
-    with pytest.raises(AssertionError, match=r"UserError: Own: .* 50% of the ranks differ"):
-        train_with_mpi(job)
-
-
 STATEFUL = {
     "tensor": ("self.m = torch.zeros_like(replica.grad)", "self.m.add_(replica.grad)", "self.m"),
     "made later": ("pass", "self.m = replica.grad.clone()", "self.m"),
@@ -81,14 +65,10 @@ def test_state_that_checkpoints_lack_is_named(tmp_path, start, step, name):
 KEPT = {
     "returned": ("self.m = torch.zeros(3)", "self.m += 1", "{'m': self.m}"),
     "a copy": ("self.m = torch.zeros(3)", "self.m += 1", "{'m': self.m.clone()}"),
-    "a number as a tensor": (
-        "self.rounds = 0",
-        "self.rounds += 1",
-        "{'rounds': torch.tensor([self.rounds])}",
-    ),
+    "a number as a tensor": ("self.rounds = 0", "self.rounds += 1", "{'rounds': torch.tensor([self.rounds])}"),
     "constant": ("self.scale, self.table = 0.5, torch.ones(3)", "pass", "{}"),
     "vectors of the replica": ("self.theta, self.grad = replica.theta, replica.grad", "pass", "{}"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("start", "step", "state"), KEPT.values(), ids=KEPT)

@@ -71,11 +71,3 @@ def test_a_member_of_a_group_continues_the_training_of_another(manifest, shared_
     assert attempt(second, StopFlag()) == "finished"
     assert measured(job) == measured(replace(job, folder=folder / "undisturbed"))
     assert {path.stat().st_uid for path in job.folder.rglob("*")} == {first, second}
-
-
-def test_a_place_that_another_user_prepared_costs_one_warning(train_as, shared_place, capfd):
-    run_as(ATTACKER, (shared_place / f"nnlo-{VICTIM}").mkdir)
-    assert train_as() == train_as(VICTIM)
-    message = capfd.readouterr().err
-    assert message.count("data.stage_to") == 1
-    assert f"reads the data set from {shared_place.parent / 'store'}" in message

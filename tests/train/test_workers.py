@@ -173,9 +173,8 @@ def test_an_optimizer_that_lr_replaces_is_refused(tmp_path):
     path = tmp_path / "x.yaml"
     settings = RUN | {"algorithm": {"name": "easgd", "lr": 0.1}, "train": {"optimizer": {"name": "adam"}}}
     path.write_text(yaml.safe_dump(settings))
-    with pytest.raises(
-        UserError, match=r"train.optimizer: easgd with `algorithm.lr` .* remove `train.optimizer` or"
-    ):
+    message = r"train.optimizer: easgd with `algorithm.lr` .* remove `train.optimizer` or"
+    with pytest.raises(UserError, match=message):
         load_experiment(path)
 
 

@@ -185,16 +185,14 @@ def test_the_best_run_has_the_best_mean_of_validations_and_is_its_best_seed(proj
     assert results.best().key == results.best("accuracy").key
     assert results.best("val_loss").key == results.best("loss").key
     np.testing.assert_array_equal(results.table["loss"], table["test_loss"])
-    with pytest.raises(
-        nnlo_lib.UserError, match="no metric 'acuracy' ranks the runs; did you mean 'accuracy'"
-    ):
+    message = "no metric 'acuracy' ranks the runs; did you mean 'accuracy'"
+    with pytest.raises(nnlo_lib.UserError, match=message):
         results.best("acuracy")
 
 
 def test_a_folder_above_the_runs_lists_them(project):
-    with pytest.raises(
-        nnlo_lib.UserError, match="4 are below it: long/seed-0, long/seed-1, short/seed-0, short/seed-1"
-    ):
+    message = "4 are below it: long/seed-0, long/seed-1, short/seed-0, short/seed-1"
+    with pytest.raises(nnlo_lib.UserError, match=message):
         nnlo_lib.load_run(project / "results/people")
     with pytest.raises(nnlo_lib.UserError, match="no finished and evaluated training below it"):
         nnlo_lib.load_results(project / "data")

@@ -189,10 +189,8 @@ def test_a_profile_is_a_folder_here_or_of_the_user_or_of_nnlo(tmp_path, monkeypa
         place.mkdir(parents=True)
         (place / "config.v8+.yaml").touch()
         assert Path(used("slurm")).resolve() == place
-    with pytest.raises(
-        UserError,
-        match=r"--profile: slrum is neither a folder with config\.yaml nor one of local, lsf, slurm",
-    ):
+    message = r"--profile: slrum is neither a folder with config\.yaml nor one of local, lsf, slurm"
+    with pytest.raises(UserError, match=message):
         run_experiment(experiment, "e.yaml", "slrum", [])
 
 
@@ -275,9 +273,8 @@ def test_the_snakefile_of_another_workflow_is_not_run(folder, caplog):
     "options", [["--configfile", "b.yaml"], ["-s", "x"], ["--jobs", "2", "--profile=slurm"]]
 )
 def test_options_that_nnlo_all_sets_are_refused(folder, options):
-    with pytest.raises(
-        UserError, match=r"--snakemake: nnlo all sets (--configfile|-s|--profile=slurm) itself"
-    ):
+    message = r"--snakemake: nnlo all sets (--configfile|-s|--profile=slurm) itself"
+    with pytest.raises(UserError, match=message):
         run(*options)
 
 

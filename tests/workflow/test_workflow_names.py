@@ -71,7 +71,6 @@ def test_a_wildcard_matches_only_the_names_themselves():
 
 def test_an_input_file_with_braces_is_refused():
     refuse_braces(["a.yaml", "b c.py"])
-    with pytest.raises(
-        UserError, match=r"^\{x\}.yaml: Snakemake takes text in braces for a wildcard; rename"
-    ):
+    message = r"^\{x\}.yaml: Snakemake takes text in braces for a wildcard; rename"
+    with pytest.raises(UserError, match=message):
         refuse_braces(["a.yaml", str(Path("{x}.yaml"))])

@@ -139,9 +139,8 @@ def test_the_users_files_are_inputs_of_the_runs_that_depend_on_them(tmp_path, mo
 
 def test_a_search_alone_has_no_run():
     plan = Plan.of(Experiment.model_validate({"search": {"space": {"train.batch_size": [8, 9]}}}))
-    with pytest.raises(
-        UserError, match="has a `search:` section and no `runs:`; run it with `nnlo search FILE`"
-    ):
+    message = "has a `search:` section and no `runs:`; run it with `nnlo search FILE`"
+    with pytest.raises(UserError, match=message):
         plan.run("allreduce")
 
 

@@ -15,7 +15,7 @@ from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 
 FETCH_RECORD_FILE = "fetched.json"
-FileVersion = tuple[int, ...]
+Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def tree_size(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def stamp_of(path: Path) -> list[int]:
+def stamp_of(path: Path) -> Stamp:
     """Return size, times of modification and of change in ns, and inode of a file, which tell if it was replaced.
 
     They are zeros for a folder, whose files count instead. Raises UserError if the file cannot be read.
@@ -90,13 +90,8 @@ def stamp_of(path: Path) -> list[int]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     if stat.S_ISDIR(status.st_mode):
-        return [0, 0, 0, 0]
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def file_version(path: Path) -> FileVersion:
-    """Return the stamp of a file as a key of what was read from it."""
-    return tuple(stamp_of(path))
+        return (0, 0, 0, 0)
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def is_remote(source: str) -> bool:

@@ -37,24 +37,16 @@ class Occupancy:
         except Image.DecompressionBombError as error:
             raise UserError(f"{path}: the image is too large ({error}); use one with fewer pixels") from error
         except OSError as error:
-            advice = (
-                "correct data.source" if isinstance(error, FileNotFoundError) else "use a PNG or JPEG file"
-            )
-            raise UserError(
-                f"{path}: cannot be read as an image ({error.strerror or error}); {advice}"
-            ) from error
+            why = error.strerror or error
+            raise UserError(f"{path}: cannot be read as an image ({why}); use a PNG or JPEG file") from error
         walls = brightness < threshold if dark_walls else brightness >= threshold
-        if walls.all() or not (walls.any() or border):
-            kind = "free space" if walls.all() else "wall"
-            raise UserError(
-                f"{path}: no pixel is {kind} with threshold {threshold:g} and {'dark' if dark_walls else 'bright'} walls; "
-                "change data.reader.threshold or data.reader.dark_walls"
-            )
         if border:
             walls[:border] = walls[-border:] = walls[:, :border] = walls[:, -border:] = True
-        if walls.all():
+        if walls.all() or not walls.any():
             raise UserError(
-                f"{path}: no free space is left within a border of {border} pixels; lower data.reader.border"
+                f"{path}: no pixel is {'free space' if walls.all() else 'wall'} with threshold {threshold:g}, "
+                f"{'dark' if dark_walls else 'bright'} walls and a border of {border} pixels; "
+                "change data.reader.threshold, dark_walls or border"
             )
         return cls(walls, str(path))
 

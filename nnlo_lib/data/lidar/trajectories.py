@@ -17,7 +17,7 @@ from scipy.ndimage import distance_transform_edt
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.fetch.record import Stamp, stamp_of
 from nnlo_lib.data.lidar.floor_plan import Grid, Occupancy, Points, floor_plan
 
 Cell = tuple[int, int]  # row, column
@@ -37,11 +37,7 @@ def random_places(space: Occupancy, count: int, draw: np.random.Generator) -> Po
 
 
 class Planner:
-    """Plans paths through a building.
-
-    Attributes:
-        free: cells whose center is at least `clearance` pixels from all walls.
-    """
+    """Plans paths through a building; `free`: cells whose center is at least `clearance` pixels from all walls."""
 
     def __init__(self, space: Occupancy, clearance: float, cell: int) -> None:
         self.cell, self._space, self._clearance = cell, space, clearance
@@ -240,9 +236,9 @@ class Building:
         """The paths, planned once as long as the files stay the same."""
         # A building without files has the same paths in any folder.
         building = self if self.files else replace(self, folder=Path())
-        return _paths(building, tuple(map(file_version, self.files)))
+        return _paths(building, tuple(map(stamp_of, self.files)))
 
 
 @lru_cache(maxsize=4)
-def _paths(building: Building, _versions: tuple[FileVersion, ...]) -> list[Points]:
+def _paths(building: Building, _versions: tuple[Stamp, ...]) -> list[Points]:
     return building.paths(building.space)

@@ -40,10 +40,7 @@ class EpochSampler(ABC):
 
     Invariant: the selection is a pure function of (seed, epoch, step) and of the samples given to `resume`.
 
-    Args:
-        steps: number of steps in which all workers together use all samples once.
-
-    Raises UserError if the plan has more steps.
+    Raises UserError if the plan has more steps than the `steps` in which all workers together use all samples once.
     """
 
     def __init__(self, plan: "SamplingPlan", worker: int, steps: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import DEFLATE_LIMIT
-from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.fetch.record import Stamp, stamp_of
 from nnlo_lib.data.readers.base import Array
 
 Unwritten = Literal["error", "fill"]
@@ -193,12 +193,12 @@ def find_npz(path: Path, key: str, unwritten: Unwritten) -> dict[str, Header]:
 
 def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
     """Return rows start..end-1 of an array of an NPZ, which is read as a whole."""
-    return _member(path, name, file_version(path))[start:end]
+    return _member(path, name, stamp_of(path))[start:end]
 
 
 # Two, because a shard needs features and labels, and the next shard the same arrays.
 @lru_cache(maxsize=2)
-def _member(path: Path, name: str, _version: FileVersion) -> Array:
+def _member(path: Path, name: str, _version: Stamp) -> Array:
     with np.load(path, allow_pickle=False) as archive:
         found: Array = archive[name]
         return found

@@ -16,7 +16,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
-from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.fetch.record import Stamp, stamp_of
 from nnlo_lib.data.readers.base import (
     Array,
     ConversionUnit,
@@ -59,7 +59,7 @@ class CifarFile:
         if not self.path.is_file():
             raise UserError(f"{self.path}: file not found; download or copy all files of the data set")
         try:
-            return _loaded(self, file_version(self.path))
+            return _loaded(self, stamp_of(self.path))
         except OSError as error:
             raise UserError(
                 f"cannot read {self.path}: {error.strerror}; download or copy all files of the data set"
@@ -67,7 +67,7 @@ class CifarFile:
 
 
 @lru_cache(maxsize=1)
-def _loaded(file: CifarFile, _version: FileVersion) -> tuple[Array, Labels]:
+def _loaded(file: CifarFile, _version: Stamp) -> tuple[Array, Labels]:
     """Return the records of one version of a file, which is unpickled once for all consecutive shards from it."""
     if file.label_bytes:
         size, width = file.path.stat().st_size, file.label_bytes + PIXELS

@@ -18,7 +18,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import DEFLATE_LIMIT, is_gzip, open_decompressed
-from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.fetch.record import Stamp, stamp_of
 from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 # Code in the header and type of the values, by the last word of the file name.
@@ -44,12 +44,12 @@ class IdxFile:
     @property
     def values(self) -> Array:
         """All records. Raises UserError if the file has fewer or more values than its header declares."""
-        return _values(self, file_version(self.path))
+        return _values(self, stamp_of(self.path))
 
 
 # Two, because a shard needs images and labels, and the next shard the same files.
 @lru_cache(maxsize=2)
-def _values(idx: IdxFile, _version: FileVersion) -> Array:
+def _values(idx: IdxFile, _version: Stamp) -> Array:
     size = math.prod(idx.shape) * idx.dtype.itemsize
     with open_decompressed(idx.path) as stream:
         stream.read(4 + 4 * len(idx.shape))

@@ -18,7 +18,7 @@ import pandas as pd
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import expanded
-from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.fetch.record import Stamp, stamp_of
 from nnlo_lib.data.readers.base import (
     Array,
     ConversionUnit,
@@ -90,7 +90,7 @@ def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
     files = {split: each for split, each in files.items() if each}
     refuse_repeated_files(files)
     paths = tuple(path for each in files.values() for path in each)
-    rows = partial(_rows, tuple(files.items()), options, tuple(map(file_version, paths)))
+    rows = partial(_rows, tuple(files.items()), options, tuple(map(stamp_of, paths)))
     found = rows()
     for doubt in found.doubts:
         warn_once(f"{paths[0]}: {doubt}")
@@ -166,7 +166,7 @@ def _block(rows: "partial[Rows]", split: str, start: int, end: int) -> SampleBlo
 
 @lru_cache(maxsize=1)
 def _rows(
-    files: tuple[tuple[str, tuple[Path, ...]], ...], options: TableOptions, _versions: tuple[FileVersion, ...]
+    files: tuple[tuple[str, tuple[Path, ...]], ...], options: TableOptions, _versions: tuple[Stamp, ...]
 ) -> Rows:
     """Return the samples of one version of the files, which are read once for all shards."""
     reader, problems, learned = TableFiles(options), list[str](), list[EncodedColumn]()

@@ -90,7 +90,9 @@ def _doubts_of_column(
             f" has {value:g} in {(numbers == value).sum():,} rows, unlike its other numbers: if it means a missing value, add '{value:g}' "
             f"to {WHERE}.na"
         )
-    if are_whole and ((DAYS[0] <= numbers) & (numbers <= DAYS[1])).all() and _are_dates(numbers):
+    days = pd.Series(numbers[(DAYS[0] <= numbers) & (numbers <= DAYS[1])]).map("{:.0f}".format)
+    dates = pd.to_datetime(days, format="%Y%m%d", errors="coerce")
+    if are_whole and dates.notna().sum() == len(numbers):
         yield (
             f" has dates as numbers, such as {numbers[0]:.0f}; write the day of the year, or days since a date, or {exclude}"
         )
@@ -99,11 +101,6 @@ def _doubts_of_column(
             f" is a feature, but may be a row number or an identifier (integers, no two of them equal); {exclude}, or in {WHERE}.features "
             "if it is a feature"
         )
-
-
-def _are_dates(numbers: Array) -> bool:
-    texts = pd.Series(numbers).map("{:.0f}".format)
-    return bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
 
 
 def _sentinels(numbers: Array) -> Iterator[float]:

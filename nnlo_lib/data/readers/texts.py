@@ -15,7 +15,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
-from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.fetch.record import Stamp, stamp_of
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, composed, shard_ranges
 
 PADDING, UNKNOWN = 0, 1  # numbers that are no words
@@ -80,7 +80,7 @@ def _root(folder: Path) -> Path:
 
 def _block(texts: list[LabeledText], training: tuple[Path, ...], words: int, length: int) -> SampleBlock:
     """Return the numbers of the first words of the texts of a shard, with padding at the end."""
-    numbers = _numbers(training, words, tuple(map(file_version, training)))
+    numbers = _numbers(training, words, tuple(map(stamp_of, training)))
     rows = np.full((len(texts), length), PADDING, np.int32)
     for row, (path, _) in zip(rows, texts, strict=True):
         found = [numbers.get(word, UNKNOWN) for word in words_of(_text(path))[:length]]
@@ -89,7 +89,7 @@ def _block(texts: list[LabeledText], training: tuple[Path, ...], words: int, len
 
 
 @lru_cache(maxsize=1)
-def _numbers(training: tuple[Path, ...], words: int, _versions: tuple[FileVersion, ...]) -> dict[str, int]:
+def _numbers(training: tuple[Path, ...], words: int, _versions: tuple[Stamp, ...]) -> dict[str, int]:
     """Return the vocabulary of one version of the files, which is made once for all shards."""
     return vocabulary(map(_text, training), words)
 

@@ -128,9 +128,8 @@ def test_a_stopped_training_cannot_resume(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"nothing was started; call rule.init first"):
         rule.wait()
     rule.init(["cpu"], "models", "LinearModel")
-    with pytest.raises(
-        UserError, match=r"stopped \(time limit\); a class with its own steps has no checkpoint"
-    ):
+    message = r"stopped \(time limit\); a class with its own steps has no checkpoint"
+    with pytest.raises(UserError, match=message):
         rule.wait()
 
 

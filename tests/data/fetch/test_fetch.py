@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, SourceFile, find_dataset, user_dataset
+from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, SourceFile, find_dataset
 from nnlo_lib.data.fetch import fetch as fetching
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.fetch.record import FetchRecord
 
 CONTENT = bytes(range(256)) * 400
 ARCHIVE = gzip.compress(CONTENT, mtime=0)
-MINE = user_dataset("mine", "folder")
+MINE = DatasetSpec(name="mine", reader="folder")
 
 
 def names(folder):

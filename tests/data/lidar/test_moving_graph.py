@@ -84,22 +84,18 @@ def test_positions_come_from_files_for_any_data(tmp_path):
     assert list(stays.input_files) == [*files], "an edited file trains the run again"
     (tmp_path / "1.csv").write_text("0.1\n")
     other = DiskGraphConfig(positions=files, rounds=5, radius=0.5)
-    with pytest.raises(
-        UserError, match=r"1\.csv: expected rows of two numbers, x and y, found the shape \(1, 1\)"
-    ):
+    message = r"1\.csv: expected rows of two numbers, x and y, found the shape \(1, 1\)"
+    with pytest.raises(UserError, match=message):
         build_topology(other, 3, 0)
 
 
 def test_a_radius_that_never_connects_all_robots_is_refused_with_place_and_value():
     nearest = np.sort(distances().min(0)[np.triu_indices(ROBOTS, 1)])
-    with pytest.raises(
-        UserError,
-        match=rf"topology\.radius: 0\.01 never connects all nodes.*, {nearest[1]:.3g} apart, at x ",
-    ):
+    message = rf"topology\.radius: 0\.01 never connects all nodes.*, {nearest[1]:.3g} apart, at x "
+    with pytest.raises(UserError, match=message):
         build_topology(run(0.01).topology, ROBOTS, 0, DATA)
-    with pytest.raises(
-        UserError, match=r"topology\.positions: positions of 3 nodes, but the graph has 4 nodes"
-    ):
+    message = r"topology\.positions: positions of 3 nodes, but the graph has 4 nodes"
+    with pytest.raises(UserError, match=message):
         build_topology(run(0.5).topology, 4, 0, DATA)
 
 

@@ -85,7 +85,7 @@ def test_an_image_and_waypoints_of_the_user(folder):
         ({"waypoints": ["none.npy"]}, "none.npy: No such file"),
         ({"clearance": 60.0}, "data.reader.clearance: no place is so far from all walls"),
         ({"robots": 9}, "no path from x .* with 8 pixels from all walls"),
-        ({"border": 60}, "no free space is left within a border of 60 pixels; lower data.reader.border"),
+        ({"border": 60}, "no pixel is free space with .* a border of 60 pixels"),
         ({"image": "left.npy"}, "left.npy: cannot be read as an image"),
     ],
 )  # fmt: skip

@@ -120,12 +120,6 @@ def test_another_number_of_workers_goes_on_where_each_of_the_old_ones_was(before
     assert sorted(np.concatenate([*first, *rest]).tolist()) == sorted(old[0].order(3).tolist())
 
 
-def test_last_batch_is_shared_and_may_be_empty():
-    team = shared(8 * 4 + 3, 2, 4)
-    assert {worker.steps_per_epoch for worker in team} == {5}
-    assert [len(worker.ids(0, 4)) for worker in team] == [1, 1, 1, 0]
-
-
 @pytest.mark.parametrize(
     "make", [lambda steps: shared(100, 5, 2, steps=steps), lambda steps: owned([50, 50], 5, steps=steps)[1]]
 )

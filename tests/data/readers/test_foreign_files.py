@@ -42,9 +42,8 @@ def test_a_list_of_files_may_begin_like_another_format(tmp_path):
 def test_transposed_arrays_of_matlab_are_told_by_their_shapes(tmp_path):
     with h5py.File(tmp_path / "a.mat", "w", userblock_size=512) as file:
         file["X"], file["y"] = np.zeros((8, 8, 60)), np.zeros((1, 60))
-    with pytest.raises(
-        UserError, match=r"X \(8, 8, 60\), y \(1, 60\)\); their last axis is equal, as in files of MATLAB"
-    ):
+    message = r"X \(8, 8, 60\), y \(1, 60\)\); their last axis is equal, as in files of MATLAB"
+    with pytest.raises(UserError, match=message):
         read(tmp_path, 10, train="a.mat", features="X", labels="y")  # fmt: skip
 
 

@@ -241,8 +241,3 @@ def test_images_of_other_sizes_are_refused(monkeypatch):
     monkeypatch.setattr(imaging, "MAX_PIXELS", 599)
     with pytest.raises(ImageError, match="declares 30 x 20 pixels"):
         decode(encoded(picture()))
-
-
-def test_formats_that_run_programs_are_no_images():
-    with pytest.raises(ImageError, match="cannot identify"):
-        decode(encoded(picture(), kind="EPS"))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import user_dataset
+from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.readers.folder import ImageTree
@@ -155,7 +155,7 @@ def test_a_top_folder_is_found_although_files_are_beside_it(tmp_path, add, top):
     with zipfile.ZipFile(tmp_path / "birds.zip", "w") as archive:
         for file in source.rglob("*"):
             archive.write(file, file.relative_to(source))
-    fetched = fetch(user_dataset("birds", "folder"), tmp_path / "raw", str(tmp_path / "birds.zip"))
+    fetched = fetch(DatasetSpec(name="birds", reader="folder"), tmp_path / "raw", str(tmp_path / "birds.zip"))
     assert sizes(fetched.path) == found
 
 

@@ -421,9 +421,8 @@ def test_a_tree_of_a_root_file_gives_the_samples_of_the_csv_file(tmp_path):
     np.testing.assert_array_equal(root[1], csv[1])
     with uproot.update(tmp_path / "people.root") as file:
         file.mktree("other", {"x": "f4"})
-    with pytest.raises(
-        UserError, match=r"people\.root: 2 trees; set data\.reader\.tree to one of: events, o"
-    ):
+    message = r"people\.root: 2 trees; set data\.reader\.tree to one of: events, o"
+    with pytest.raises(UserError, match=message):
         samples(tmp_path, **options)
     np.testing.assert_array_equal(samples(tmp_path, tree="events", **options)[0], root[0])
     (tmp_path / "people.root").write_bytes(b"root\0\0")

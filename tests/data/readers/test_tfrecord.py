@@ -17,7 +17,7 @@ from PIL import Image
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import user_dataset
+from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.readers.tfrecord import SPLITS, find_files
@@ -283,7 +283,7 @@ def test_a_first_class_without_a_sample_is_refused(tmp_path, labels, first_class
     (tmp_path / "in").mkdir()
     file = tmp_path / "in" / "birds-train.tfrecord-00000-of-00001"
     file.write_bytes(b"".join(map(tfds_sample, labels)))
-    fetch(user_dataset("birds", "tfrecord"), tmp_path / "raw", str(tmp_path / "in"))
+    fetch(DatasetSpec(name="birds", reader="tfrecord"), tmp_path / "raw", str(tmp_path / "in"))
     reader = {"name": "tfrecord"} | TFDS | {"first_class": first_class}
     conversion = own_conversion(tmp_path / "raw", tmp_path / "npz", "npz", 1, reader)
     if classes:
@@ -298,9 +298,8 @@ def test_keys_and_first_class_that_do_not_fit_are_named_and_never_skipped(tmp_pa
     write_tfds(tmp_path, {"train": (1, 3)})
     with pytest.raises(UserError, match=r"a label is 0, but data\.reader\.first_class is 1; set it to the"):
         labels_of(tmp_path, first_class=1, on_corrupt="skip")
-    with pytest.raises(
-        UserError, match=r"no feature image/class/label; set data\.reader\.image_key .*: image,"
-    ):
+    message = r"no feature image/class/label; set data\.reader\.image_key .*: image,"
+    with pytest.raises(UserError, match=message):
         read("tfrecord", tmp_path, 0, {}).units[0].read()
 
 

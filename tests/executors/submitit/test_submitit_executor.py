@@ -112,12 +112,7 @@ def test_a_requeued_job_loads_the_pickle_of_its_submission_again(tmp_path, job):
 
 
 class Driver(SubmititExecutor):
-    """Executor of a driver in virtual time, of a search that has decided on the fold task LEAF.
-
-    Attributes:
-        memory: requested memory of each job.
-        attempts: number of the submission that each job got.
-    """
+    """Executor of a driver in virtual time, of a search that has decided on the fold task LEAF."""
 
     def __init__(self, folder: Path, slurm: ScriptedSlurm) -> None:
         self.folder, self.slurm, self.lines = folder, slurm, list[str]()
@@ -205,10 +200,8 @@ def test_jobs_that_never_begin_to_train_end_the_search(begin, accounting: bool) 
     (driver := begin(accounting=accounting)).start(LEAF)
     for reason in (None, None, "killed", None, None):
         driver.end_job(reason)
-    with pytest.raises(
-        UserError,
-        match=r"3 consecutive starts ended .* \(the log is empty or missing; see .*submitit/.*6_0_log\.out",
-    ):
+    message = r"3 consecutive starts ended .* \(the log is empty or missing; see .*submitit/.*6_0_log\.out"
+    with pytest.raises(UserError, match=message):
         driver.end_job(None)
     assert len(driver.memory) == 6
 

@@ -32,13 +32,7 @@ class LossOracle:
     mean: Callable[[Any, Any], float] | None = field(default=None)
 
     def sample(self, number: int, count: int, factor: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Return random outputs, which require a gradient, and labels.
-
-        Args:
-            number: seed.
-            count: number of samples.
-            factor: factor on the outputs, unless they are probabilities.
-        """
+        """Return random outputs, which require a gradient, and labels."""
         outputs, labels = self.draw(np.random.default_rng(number), count)
         outputs *= 1.0 if self.problem.get("outputs") == "probabilities" else factor
         return torch.tensor(outputs, requires_grad=True), torch.tensor(labels)

@@ -147,9 +147,8 @@ def test_refused(shape, undone, message):
 )  # fmt: skip
 def test_json_that_keras_did_not_write_is_refused(tmp_path, text):
     (tmp_path / "net.json").write_text(text)
-    with pytest.raises(
-        UserError, match=r"^ValueError: the file is not a network saved with model.to_json\(\) of Keras"
-    ):
+    message = r"^ValueError: the file is not a network saved with model.to_json\(\) of Keras"
+    with pytest.raises(UserError, match=message):
         build_model(str(tmp_path / "net.json"), {}, (4,), 2, 0)
 
 

@@ -217,9 +217,8 @@ def test_errors_of_the_user_s_class_name_its_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "layers.py").write_text(OWN)
     text = sequential([layer_2("QDense", "q", [6], units=3, bits=5)], "2.4.0")
-    with pytest.raises(
-        UserError, match=r"^layers.py:7 in __init__: KeyError: 5; raised by the model .*net.json"
-    ):
+    message = r"^layers.py:7 in __init__: KeyError: 5; raised by the model .*net.json"
+    with pytest.raises(UserError, match=message):
         network(tmp_path, text, (6,), 3, CUSTOM)
 
 

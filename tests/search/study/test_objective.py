@@ -52,10 +52,8 @@ def test_an_unfinished_fold_has_no_value(status: str) -> None:
 
 
 def test_a_metric_that_is_not_measured_is_named() -> None:
-    with pytest.raises(
-        UserError,
-        match=r"trial 4 has no val_auc; its history has the columns epoch, val_loss, val_accuracy, sec",
-    ):
+    message = r"trial 4 has no val_auc; its history has the columns epoch, val_loss, val_accuracy, sec"
+    with pytest.raises(UserError, match=message):
         fold_value(ObjectiveConfig(metric="val_auc"), result(0.1))
 
 

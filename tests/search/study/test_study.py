@@ -206,9 +206,8 @@ def test_a_new_trial_adopts_the_result_of_the_same_point_only(tmp_path: Path) ->
     for recorded in (None, {"train.optimizer.lr": 0.7, "train.batch_size": 16}):
         replace(read_result(tmp_path, task), point=recorded).write(tmp_path)
         path.unlink(missing_ok=True)
-        with pytest.raises(
-            UserError, match=r"epochs-9.json: the result of an earlier trial 3 with another point"
-        ):
+        message = r"epochs-9.json: the result of an earlier trial 3 with another point"
+        with pytest.raises(UserError, match=message):
             Study(tmp_path, search(trials=4), 9, draw, 3).decide()
     replace(read_result(tmp_path, task), point=point).write(tmp_path)
     assert not run(tmp_path, search(trials=4)).started

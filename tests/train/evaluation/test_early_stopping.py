@@ -239,14 +239,3 @@ def test_a_run_that_ends_within_an_epoch_is_whole(tmp_path):
     verified = nnlo("verify", str(run.job), folder=tmp_path)
     assert "repeated steps: 0\n" in verified.stdout
     assert verified.returncode in (0, None)
-
-
-def test_best_weights_from_before_an_interruption_are_published(tmp_path, small_store):
-    settings = {"model": MODEL, "train": LARGE | {"restore_best": "val_loss"}}
-    whole = trained(tmp_path / "whole", small_store, **settings)
-    best, steps = summary_of(whole)["published_step"], history_of(whole)[-1]["step"]
-    assert best <= steps / 2, "the oracle needs a run whose best weights are not those of its end"
-    # Each rank asks once a step and once a pause: the stop comes after more than three quarters of the steps.
-    parts = trained(tmp_path / "parts", small_store, calls=(2 * steps - 2,), **settings)
-    assert summary_of(parts)["published_step"] == best
-    assert parts.paths.model.read_bytes() == whole.paths.model.read_bytes()

@@ -1,6 +1,6 @@
 """Batch normalization over all ranks equals that in one process with all samples; a batch of one sample is refused.
 
-test_bit_reproducibility.py has whole trainings on one and several ranks; test_refused_trainings.py a training with a batch of one sample.
+test_bit_reproducibility.py has whole trainings on one and several ranks.
 """
 
 import functools

@@ -90,9 +90,8 @@ def test_device_of_each_rank(machine, case):
 
 def test_too_few_gpus_are_refused(machine):
     machine(2)
-    with pytest.raises(
-        UserError, match=r"rank 2 on here needs GPU 2, but 2 are visible \(counted from 0\); increase"
-    ):
+    message = r"rank 2 on here needs GPU 2, but 2 are visible \(counted from 0\); increase"
+    with pytest.raises(UserError, match=message):
         devices(3)
 
 
@@ -269,12 +268,9 @@ def test_without_gpus_there_is_nothing_to_choose():
     [
         ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
         ({"gpus_per_rank": 0, "gpu_exchange": "nccl"}, "nccl requires GPUs"),
-        (
-            {"gpu_exchange": "cuda_aware"},
-            "sums by a CUDA-aware MPI are no longer possible; set nccl, host or auto",
-        ),
+        ({"gpu_exchange": "cuda_aware"}, "sums by a CUDA-aware MPI are no longer possible; set nccl, host or auto"),
     ],
-)
+)  # fmt: skip
 def test_a_way_that_does_not_fit_the_settings_is_refused(settings, reason):
     with pytest.raises(ValidationError, match=reason):
         run_of(**settings)

@@ -220,9 +220,8 @@ def test_before_the_first_step_the_rate_is_not_the_cause():
 
 def test_later_the_rate_is_named_beside_large_samples():
     inputs, targets = samples()
-    with pytest.raises(
-        DivergedError, match=r"the loss became nan in epoch 1.*; reduce train.optimizer.lr \("
-    ):
+    message = r"the loss became nan in epoch 1.*; reduce train.optimizer.lr \("
+    with pytest.raises(DivergedError, match=message):
         loss_of(inputs, targets, step=1, weight=np.nan)
     inputs[0] = 300
     sentence = r"scale the samples, which have inputs up to 300 .* or reduce train"

@@ -108,9 +108,8 @@ def test_samples_that_do_not_fit_are_refused(tmp_path, monkeypatch):
     pixels = np.zeros((100, 1, 50, 40), np.uint8)
     split = Split(handmade(tmp_path, {"train": (pixels, np.arange(100) % 2)}), "train")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (150_000, 1_000_000))
-    with pytest.raises(
-        UserError, match=r"80 training samples of a rank have 161 kB, but 150 kB of cuda:1 are free; set data"
-    ):
+    message = r"80 training samples of a rank have 161 kB, but 150 kB of cuda:1 are free; set data"
+    with pytest.raises(UserError, match=message):
         ResidentSamples(split, np.arange(80), "cuda:1")
 
 
