@@ -290,7 +290,7 @@ def test_bytes_are_means_over_jobs(fake):
 def test_settings_that_differ(fake):
     fake.job("a", config={"train": {"lr": 0.1, "epochs": 3}})
     fake.job("b", config={"train": {"lr": 0.2, "epochs": 3, "momentum": 0.9}})
-    table = {setting.key: setting for setting in resolved_settings(load_jobs(fake.folders))}
-    assert table["train.lr"].values == ("0.1", "0.2")
-    assert table["train.momentum"].values == ("–", "0.9")
-    assert [key for key in table if table[key].differs] == ["train.lr", "train.momentum"]
+    table = {setting["key"]: setting for setting in resolved_settings(load_jobs(fake.folders))}
+    assert table["train.lr"]["texts"] == ("0.1", "0.2")
+    assert table["train.momentum"]["texts"] == ("–", "0.9")
+    assert [key for key in table if table[key]["differs"]] == ["train.lr", "train.momentum"]
