@@ -15,8 +15,8 @@ from nnlo_lib.report.sections.headline import headline
 from nnlo_lib.report.sections.origin import resolved_settings
 from nnlo_lib.report.sections.predictions import confusion_matrices
 from nnlo_lib.report.sections.resources import bytes_by_purpose, seconds_by_phase
-from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.statistics.comparison_text import compare_all
+from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.tables import MEASURED, load_jobs, read_summary, summarize, write_summary
 
 
