@@ -168,6 +168,16 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
         for job in jobs
         for path, checksum in job.input_checksums.items()
     ]
+    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
+    started, finished = (
+        sorted(str(job.summary[key]) for job in jobs if job.summary.get(key))
+        for key in ("started", "finished")
+    )
+    span: list[tuple[str, str]] = []
+    if started and finished:
+        took = datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])
+        later = format_duration(took.total_seconds())
+        span = [("started", started[0]), ("finished", f"{finished[-1]} ({later} later)")]
     rows = [
         ("code", _different(job.summary.get("code_version") for job in jobs)),
         ("user's files", _different(files)),
@@ -175,7 +185,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
         ("hosts", _different(host for job in jobs for host in job.summary.get("hosts", []))),
         ("hardware", "; ".join(hardware_texts(job.summary.get("hardware", {}) for job in jobs))),
         ("training tasks", f"{len(jobs)}, with {ranks} rank{'' if ranks == '1' else 's'}"),
-        *_span(jobs),
+        *span,
         ("configuration", _different(job.summary.get("config_hash") for job in jobs)),
     ]
     return [(name, value) for name, value in rows if value]
@@ -191,19 +201,6 @@ def hardware_texts(hosts: Iterable[dict[str, dict[str, Any]]]) -> list[str]:
         memory = format_bytes(host["memory_bytes"])
         texts.append(f"{name}: {host['cpu']}, {threads} of {ranks} on {cores}, {memory} memory{gpus}")
     return list(dict.fromkeys(texts))
-
-
-def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
-    started, finished = (
-        sorted(str(job.summary[key]) for job in jobs if job.summary.get(key))
-        for key in ("started", "finished")
-    )
-    if not started or not finished:
-        return []
-    took = datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])
-    later = format_duration(took.total_seconds())
-    return [("started", started[0]), ("finished", f"{finished[-1]} ({later} later)")]
 
 
 def packages(jobs: Sequence[FinishedRun]) -> dict[str, str]:
