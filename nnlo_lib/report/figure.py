@@ -299,15 +299,12 @@ def bar_spec(parts: pd.DataFrame, order: Sequence[str], unit: str = "", axis_for
     labels = list(dict.fromkeys(parts["label"]))
     table = parts.assign(bar=parts["label"].map(labels.index), turn=range(len(parts)))
     colors = [f"var(--part-{place % COLORS})" for place in range(len(order))]
+    scale = {"domain": list(order), "range": colors}
     legend = {"title": None, "orient": "top", "columns": {"signal": "max(1, floor(width / 105))"}}
     axis = {"title": unit or None, "format": axis_format, "tickCount": FEW_TICKS}
     bar = {
         "x": quantitative("value", scale={"padding": 0}, axis=axis),
-        "color": {
-            "field": "part",
-            "scale": {"domain": list(order), "range": colors},
-            "legend": legend if len(order) > 1 else None,
-        },
+        "color": {"field": "part", "scale": scale, "legend": legend if len(order) > 1 else None},
         "order": {"field": "turn"},
         "tooltip": [
             {"field": "label", "title": "bar"},

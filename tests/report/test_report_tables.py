@@ -16,6 +16,7 @@ from nnlo_lib.report.sections.origin import resolved_settings
 from nnlo_lib.report.sections.predictions import confusion_matrices
 from nnlo_lib.report.sections.resources import bytes_by_purpose, seconds_by_phase
 from nnlo_lib.report.statistics.comparison_text import compare_all
+from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.tables import MEASURED, load_jobs, read_summary, summarize, write_summary
 
 
@@ -179,6 +180,7 @@ def test_of_rare_classes_the_mean_over_classes_is_compared(fake, confusion, bala
         change_json(fake.job("one", seed) / "evaluation.json", confusion=confusion)
     table = summarize(load_jobs(fake.folders))
     assert table.get("balanced_accuracy", pd.Series([None] * 2)).tolist() == [balanced] * 2
+    assert ranking_metric(table).column == ("balanced_accuracy" if balanced else "accuracy")
     change_json(fake.folders[0] / "evaluation.json", balanced_accuracy=0.5)  # the evaluation's own
     assert summarize(load_jobs(fake.folders))["balanced_accuracy"][0] == 0.5
 
@@ -290,7 +292,7 @@ def test_bytes_are_means_over_jobs(fake):
 def test_settings_that_differ(fake):
     fake.job("a", config={"train": {"lr": 0.1, "epochs": 3}})
     fake.job("b", config={"train": {"lr": 0.2, "epochs": 3, "momentum": 0.9}})
-    table = {setting.key: setting for setting in resolved_settings(load_jobs(fake.folders))}
-    assert table["train.lr"].values == ("0.1", "0.2")
-    assert table["train.momentum"].values == ("–", "0.9")
-    assert [key for key in table if table[key].differs] == ["train.lr", "train.momentum"]
+    table = {setting["key"]: setting for setting in resolved_settings(load_jobs(fake.folders))}
+    assert table["train.lr"]["texts"] == ("0.1", "0.2")
+    assert table["train.momentum"]["texts"] == ("–", "0.9")
+    assert [key for key in table if table[key]["differs"]] == ["train.lr", "train.momentum"]

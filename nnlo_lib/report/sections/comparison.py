@@ -73,11 +73,10 @@ def comparison_columns(
 def _notes(table: pd.DataFrame, metric: ComparedMetric) -> dict[str, str]:
     """Return the runs whose mean is over fewer jobs than that of others, and those whose nodes have own models."""
     planned = len(table[["seed", "fold"]].drop_duplicates())
-    counts = {run: finite_jobs(table, metric, run)[0] for run in table["run"].unique()}
     notes = {
         run: f"{finite} of {plural(planned, 'training task')}"
-        for run, finite in counts.items()
-        if 0 < finite < planned
+        for run in table["run"].unique()
+        if 0 < (finite := finite_jobs(table, metric, run)[0]) < planned
     }
     # The tested model has the averaged parameters of the nodes.
     spans = node_metric_ranges(table, "accuracy") if metric.column == "accuracy" else {}
@@ -104,7 +103,7 @@ def job_figure(table: pd.DataFrame, metric: ComparedMetric) -> Figure | None:
         "label": known["run"], "color": known["run"].map(runs.index) % COLORS, "value": values,
         "y": axis.drawn(values), "mean": axis.drawn(means),
     })  # fmt: skip
-    title = f"{metric.words} of each training task"
+    title = f"{metric.words.capitalize()} of each training task"
     text = f"{title}, a row of dots per run; the tick is the mean."
     return Figure(title, axis.note, text, dot_spec(points, axis.encoding))
 
@@ -119,18 +118,13 @@ def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         for name in map(str, table)
         if table[name].notna().any() and (name not in MEASURED or table[name].nunique(dropna=False) > 1)
     ]
-    rows = [
-        [_plain(str(name), value) for name, value in row.items()] for row in table[shown].to_dict("records")
-    ]
-    return [name.replace("_", " ") for name in shown], rows
-
-
-def _plain(name: str, value: object) -> str:
-    if pd.isna(value):  # type: ignore[call-overload]
-        return MISSING
-    if name == "bytes_sent":
-        return f"{int(value):,}"  # type: ignore[call-overload]
-    return number(value) if isinstance(value, float) else str(value)
+    texts = table[shown].astype(object)
+    if "bytes_sent" in shown:
+        texts["bytes_sent"] = [f"{int(sent):,}" for sent in table["bytes_sent"]]
+    texts = texts.map(
+        lambda value: number(value) if isinstance(value, float) else str(value), na_action="ignore"
+    )
+    return [name.replace("_", " ") for name in shown], texts.fillna(MISSING).to_numpy().tolist()
 
 
 class DifferenceCell(NamedTuple):

@@ -42,7 +42,7 @@ def headline(
     """Return the paragraph: guesses, best run, what is known of the others, node models, speeds and interruptions."""
     ranking = ranking_metric(table)
     if ranking is not None:
-        sentences = [*_quality(table, ranking, comparisons[ranking.column]), _nodes(table, ranking)]
+        sentences = _quality(table, ranking, comparisons[ranking.column])
     elif table["problem"].eq("gan").any():
         sentences = [GANS]
     else:
@@ -69,8 +69,14 @@ def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[
     equal = first_and_equal(values, bool(metric.highest))
     best, lost = equal[0], _not_finite(table, metric)
     value = f"{metric.mean_text(values[best])} over {_measured_repetitions(table, metric, best)}"
+    nodes = ""
+    if best in (found := node_metric_ranges(table, metric.name)):
+        nodes = (
+            f"Each node of {bold(best)} has its own model; the averaged model gave the test result. "
+            f"The validation {metric.name} of the node models is {found[best]}."
+        )
     if table["run"].nunique() == 1:
-        return [f"{bold(best)} has a mean {metric.words} of {value}.", lost]
+        return [f"{bold(best)} has a mean {metric.words} of {value}.", lost, nodes]
     others = [each for each in comparisons if best in (each.run, each.other)]
     beaten = [each for each in others if each.better == best]
     undecided = [
@@ -95,7 +101,7 @@ def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[
         sentences.append(
             "With a single seed, verdicts are about these trained models on the test samples, not about other seeds."
         )
-    return [*sentences, _chosen_weights(table, metric), lost]
+    return [*sentences, _chosen_weights(table, metric), lost, nodes]
 
 
 def _have(runs: Sequence[str]) -> str:
@@ -168,18 +174,6 @@ def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:
         for row in lost.to_dict("records")
     ]
     return f"Without a finite {metric.words}, and not in the means: {task_listing(names)}." if names else ""
-
-
-def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
-    """Return a sentence on the best run's node models, or an empty string if its nodes keep no own models."""
-    best = first_and_equal(spread_by_run(table, metric.column), bool(metric.highest))[0]
-    found = node_metric_ranges(table, metric.name)
-    if best not in found:
-        return ""
-    return (
-        f"Each node of {bold(best)} has its own model; the averaged model gave the test result. "
-        f"The validation {metric.name} of the node models is {found[best]}."
-    )
 
 
 def _speeds(

@@ -49,7 +49,6 @@ def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetric
     if not set(names) <= set(table):
         return {}
     known = table.dropna(subset=names)
-    # Summaries of older versions have the mean over nodes in the column of the published weights.
     mean = known.get(f"val_{metric}_mean", known[names[0]]).fillna(known[names[0]])
     found = {}
     for run, rows in known.assign(mean=mean).groupby("run", sort=False):
@@ -68,41 +67,35 @@ def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
 
 def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRange]) -> RunTable:
     """Return graph, spectral gap, final metrics and distances of the nodes, by run."""
-    return run_table({run: _cells(group, found.get(run)) for run, group in group_by_run(jobs).items()})
-
-
-def _cells(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[str, str]:
-    cells: dict[str, str] = {}
-    gaps = [job.summary["spectral_gap"] for job in jobs if job.summary.get("spectral_gap") is not None]
-    if gaps:  # only runs on a graph have a spectral gap; a random graph differs between seeds
-        graph = str(jobs[0].config_section("topology").get("name", MISSING))
-        cells |= {"graph": graph, "spectral gap": _format_values(gaps)}
-    if span:
-        ends = {f"validation {span.metric}": span.mean, "worst node": span.worst, "best node": span.best}
-        cells |= {"nodes": str(span.nodes)}
-        cells |= {name: span.format_value(value) for name, value in ends.items()}
-    rows = [row for job in jobs if (row := published_epoch(job)) is not None]
-    for name, heading in DISTANCES.items():
-        if values := [row[name] for row in rows if name in row]:
-            cells[heading] = _format_values(values)
-    return cells
+    table = {}
+    for run, group in group_by_run(jobs).items():
+        cells: dict[str, str] = {}
+        # Only runs on a graph have a spectral gap; a random graph differs between seeds.
+        if gaps := [gap for job in group if (gap := job.summary.get("spectral_gap")) is not None]:
+            graph = str(group[0].config_section("topology").get("name", MISSING))
+            cells |= {"graph": graph, "spectral gap": _format_values(gaps)}
+        if span := found.get(run):
+            ends = {f"validation {span.metric}": span.mean, "worst node": span.worst, "best node": span.best}
+            cells |= {"nodes": str(span.nodes)}
+            cells |= {name: span.format_value(value) for name, value in ends.items()}
+        rows = [row for job in group if (row := published_epoch(job)) is not None]
+        for name, heading in DISTANCES.items():
+            if values := [row[name] for row in rows if name in row]:
+                cells[heading] = _format_values(values)
+        table[run] = cells
+    return run_table(table)
 
 
 def _format_values(values: Sequence[float]) -> str:
     return number(values[0]) if len(set(values)) == 1 else plus_minus(spread_of(values))
 
 
-class ConsensusMatrix(NamedTuple):
-    """L2 distance of each pair of nodes at the step of the published weights, in the first training task of a run."""
+def consensus_matrices(jobs: Sequence[FinishedRun]) -> dict[str, tuple[list[list[str]], NDArray[np.float64]]]:
+    """Return by run the distances of nodes at the published step of its first training task: texts, shares of the largest.
 
-    run: str
-    shares: NDArray[np.float64]  # of the largest distance
-    texts: list[list[str]]
-
-
-def consensus_matrices(jobs: Sequence[FinishedRun]) -> list[ConsensusMatrix]:
-    """Return the matrix of each run that has one. Raises UserError if a matrix is not square, or is missing in its file."""
-    matrices = []
+    Raises UserError if a matrix is not square, or is missing in its file.
+    """
+    matrices = {}
     for run, group in group_by_run([job for job in jobs if job.paths.consensus.exists()]).items():
         job = group[0]
         step = job.summary.get("published_step") or int(job.history["step"].iloc[-1])
@@ -112,7 +105,7 @@ def consensus_matrices(jobs: Sequence[FinishedRun]) -> list[ConsensusMatrix]:
                 f"{job.paths.consensus} is damaged: it has no square array distance_{step}; train the task again"
             )
         texts = [[number(value) for value in row] for row in found.tolist()]
-        matrices.append(ConsensusMatrix(run, found / (found.max(initial=0) or 1), texts))
+        matrices[run] = texts, found / (found.max(initial=0) or 1)
     return matrices
 
 
@@ -145,9 +138,7 @@ def node_maps(jobs: Sequence[FinishedRun]) -> dict[str, list[MapFrame]]:
 
 
 def _frame(arrays: dict[str, NDArray[np.float64]], step: int) -> MapFrame:
-    plan, maps = arrays[f"plan_{step}"], arrays[f"map_{step}"]
-    if maps.dtype == np.uint8:  # else a file of an earlier version
-        maps = maps / 255
+    plan, maps = arrays[f"plan_{step}"], arrays[f"map_{step}"] / 255
     walls, seen, scale = plan >= 0.5, np.isfinite(plan), MAP_WIDTH / plan.shape[1]
     models = []
     for each in maps:
@@ -156,11 +147,8 @@ def _frame(arrays: dict[str, NDArray[np.float64]], step: int) -> MapFrame:
         models.append((_picture(each), float((occupied & walls).sum() / max(1, union))))
     rounds: list[tuple[Places, Links]] = []
     if (places := arrays.get(f"positions_{step}")) is not None:
-        links = arrays[f"links_{step}"]
-        if places.ndim == 2:  # a file of an earlier version has the last round only
-            places, links = places[None], links[None]
         for number in thinned(range(len(places)), MAX_ROUNDS):
-            pairs = np.argwhere(np.triu(links[number], 1)).tolist()
+            pairs = np.argwhere(np.triu(arrays[f"links_{step}"][number], 1)).tolist()
             rounds.append(((scale * (places[number] + 0.5)).round().astype(int).tolist(), pairs))
     return MapFrame(step, _picture(np.nan_to_num(plan)), scale * plan.shape[0], rounds, models)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -27,17 +27,11 @@ from nnlo_lib.state.published_results import has_copy
 HEADINGS = ("layer", "type", "output shape", "weights", "settings", "FLOPs", "parameters")
 
 
-class ResolvedSetting(NamedTuple):
-    """A dotted key of the resolved configuration, its value in each run, whether the values differ, and whether one is no default."""
+def resolved_settings(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Return every key of the resolved configurations: its text in each run, whether they differ, and whether one is no default.
 
-    key: str
-    values: tuple[str, ...]
-    differs: bool
-    is_set: bool
-
-
-def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
-    """Return every key of the resolved configurations, those that differ first, in order of first appearance."""
+    Keys that differ come first, else keys are in the order of first appearance.
+    """
     groups = group_by_run(jobs).values()
     flat = [dict(_flatten(group[0].summary["config"])) for group in groups]
     chosen: set[str] = set()
@@ -48,8 +42,11 @@ def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
             chosen.update(config)
     keys = dict.fromkeys(key for config in flat for key in config)
     found = {key: tuple(config.get(key, MISSING) for config in flat) for key in keys}
-    rows = [ResolvedSetting(key, each, len(set(each)) > 1, key in chosen) for key, each in found.items()]
-    return sorted(rows, key=lambda row: not row.differs)
+    rows = [
+        {"key": key, "texts": texts, "differs": len(set(texts)) > 1, "is_set": key in chosen}
+        for key, texts in found.items()
+    ]
+    return sorted(rows, key=lambda row: not row["differs"])
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -60,18 +57,8 @@ def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, st
             yield prefix + key, mask(value if isinstance(value, str) else json.dumps(value))
 
 
-class ModelLayers(NamedTuple):
-    """A trained model: a row per layer, cells in the order of HEADINGS, and sentences on the FLOPs per sample and second."""
-
-    name: str
-    parameters: int
-    rows: list[tuple[str, ...]]
-    costs: str
-    runs: list[str]
-
-
-def trained_models(jobs: Sequence[FinishedRun]) -> list[ModelLayers]:
-    """Return the distinct models, each with the runs that trained it."""
+def trained_models(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
+    """Return the distinct models, each with its runs, layers in the order of HEADINGS, and sentences on its FLOPs."""
     found: dict[str, dict[str, list[FinishedRun]]] = {}
     for run, group in group_by_run(jobs).items():
         if model := group[0].summary.get("model"):
@@ -82,18 +69,18 @@ def trained_models(jobs: Sequence[FinishedRun]) -> list[ModelLayers]:
     models = []
     for groups in found.values():
         model = next(iter(groups.values()))[0].summary["model"]
-        rows = [_row(layer) for layer in model.get("layers", [])]
-        models.append(ModelLayers(model["name"], model.get("parameters", 0), rows, _costs(groups), [*groups]))
+        layers = [
+            (
+                layer.get("name", ""), layer.get("type", ""),
+                *(shape_text(layer.get(key)).replace("x", " × ") for key in ("shape", "weights")),
+                layer.get("settings", ""), _count(flops) if (flops := layer.get("flops")) else MISSING,
+                f"{count:,}" if (count := layer.get("parameters")) else MISSING,
+            )
+            for layer in model.get("layers", [])
+        ]  # fmt: skip
+        found_model = {"name": model["name"], "parameters": model.get("parameters", 0), "runs": [*groups]}
+        models.append(found_model | {"layers": layers, "costs": _costs(groups)})
     return models
-
-
-def _row(layer: dict[str, Any]) -> tuple[str, ...]:
-    parameters, flops = layer.get("parameters"), layer.get("flops")
-    shape, weights = (shape_text(layer.get(key)).replace("x", " × ") for key in ("shape", "weights"))
-    return (
-        layer.get("name", ""), layer.get("type", ""), shape, weights, layer.get("settings", ""),
-        _count(flops) if flops else MISSING, f"{parameters:,}" if parameters else MISSING,
-    )  # fmt: skip
 
 
 def _costs(groups: dict[str, list[FinishedRun]]) -> str:
@@ -172,10 +159,7 @@ def published_epoch(job: FinishedRun) -> "pd.Series[float] | None":
 
 
 def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    """Return code version, user's files, hosts and their hardware, number of jobs, start, finish and configuration hash.
-
-    If jobs differ in a fact, all its values are listed.
-    """
+    """Return facts on code, files, hosts and times by name; if jobs differ in a fact, all its values are listed."""
     ranks = listing([str(count) for count in sorted({job.summary["ranks"] for job in jobs})])
     left_out = [what for job in jobs for what in job.summary.get("data", {}).get("left_out", [])]
     # Copies of the code are kept with each job.
@@ -184,6 +168,16 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
         for job in jobs
         for path, checksum in job.input_checksums.items()
     ]
+    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
+    started, finished = (
+        sorted(str(job.summary[key]) for job in jobs if job.summary.get(key))
+        for key in ("started", "finished")
+    )
+    span: list[tuple[str, str]] = []
+    if started and finished:
+        took = datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])
+        later = format_duration(took.total_seconds())
+        span = [("started", started[0]), ("finished", f"{finished[-1]} ({later} later)")]
     rows = [
         ("code", _different(job.summary.get("code_version") for job in jobs)),
         ("user's files", _different(files)),
@@ -191,7 +185,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
         ("hosts", _different(host for job in jobs for host in job.summary.get("hosts", []))),
         ("hardware", "; ".join(hardware_texts(job.summary.get("hardware", {}) for job in jobs))),
         ("training tasks", f"{len(jobs)}, with {ranks} rank{'' if ranks == '1' else 's'}"),
-        *_span(jobs),
+        *span,
         ("configuration", _different(job.summary.get("config_hash") for job in jobs)),
     ]
     return [(name, value) for name, value in rows if value]
@@ -209,27 +203,10 @@ def hardware_texts(hosts: Iterable[dict[str, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
-    started, finished = (
-        sorted(str(job.summary[key]) for job in jobs if job.summary.get(key))
-        for key in ("started", "finished")
-    )
-    if not started or not finished:
-        return []
-    try:
-        took = datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])
-    except (TypeError, ValueError):  # of another version, or edited by hand
-        return [("started", started[0]), ("finished", finished[-1])]
-    later = format_duration(took.total_seconds())
-    return [("started", started[0]), ("finished", f"{finished[-1]} ({later} later)")]
-
-
-def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
+def packages(jobs: Sequence[FinishedRun]) -> dict[str, str]:
     """Return the version of each package; if jobs differ, all versions are listed."""
     known = [job.summary.get("packages", {}) for job in jobs]
-    keys = dict.fromkeys(key for versions in known for key in versions)
-    return [(key, _different(versions.get(key) for versions in known)) for key in keys]
+    return {key: _different(versions.get(key) for versions in known) for each in known for key in each}
 
 
 def search_page(page: Path) -> str:

@@ -55,8 +55,7 @@ class ConfusionMatrix:
     def shares(self) -> NDArray[np.float64]:
         """Counts divided by the number of samples of the true class."""
         # A class without samples would divide by zero.
-        totals = self.counts.sum(axis=1, keepdims=True)
-        shares: NDArray[np.float64] = self.counts / np.maximum(totals, 1)
+        shares: NDArray[np.float64] = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         return shares
 
     @property

@@ -40,13 +40,13 @@ def compare_all(table: pd.DataFrame, jobs: Sequence[FinishedRun]) -> dict[str, l
     def sample_values(key: JobKey, column: str) -> Values | None:
         return folders[key].sample_metrics.get(column)
 
-    def untested(run: str, other: str) -> str:
-        return why_not_timed_together(by_run[run], by_run[other])
-
     found = {metric.column: compare_runs(table, metric, sample_values) for metric in quality_metrics(table)}
     # Seconds of a virtual clock and of a measured one cannot be compared.
-    speeds = SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ()
-    return found | {metric.column: compare_runs(table, metric, sample_values, untested) for metric in speeds}
+    for metric in SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ():
+        found[metric.column] = compare_runs(
+            table, metric, sample_values, lambda *runs: why_not_timed_together(*map(by_run.__getitem__, runs))
+        )
+    return found
 
 
 def why_not_timed_together(jobs: Sequence[FinishedRun], others: Sequence[FinishedRun]) -> str:

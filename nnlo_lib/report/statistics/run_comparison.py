@@ -111,16 +111,17 @@ SPEEDS = (
 def quality_metrics(table: pd.DataFrame) -> list[ComparedMetric]:
     """Return the metrics that say which run has the better model; the first ranks the runs.
 
-    The accuracy comes first, then the other metrics that all jobs have, then the loss if all jobs have the same
-    loss function. With folds, metrics of the validation folds are compared: test results of models that share most
+    The balanced accuracy comes first if all jobs have it, as with imbalanced labels, then the accuracy, the other metrics
+    that all jobs have, and the loss if all jobs have the same loss function. With folds, metrics of the validation folds are compared: test results of models that share most
     of their training samples vary less than new data would make them vary. If validation samples chose the weights,
     the test split is used nevertheless, seed by seed. Runs of GANs have no such metric, because each critic measures
     only its own generator.
     """
     if table["problem"].eq("gan").any():
         return []
-    names = ["accuracy"] if table["accuracy"].notna().any() else []
-    names += [name for name in test_metrics(table) if table[name].notna().all()]
+    names = [name for name in test_metrics(table) if table[name].notna().all()]
+    names = ["accuracy", *names] if table["accuracy"].notna().any() else names
+    names.sort(key=lambda name: name != "balanced_accuracy")
     names += ["loss"] if table["loss_function"].nunique(dropna=False) == 1 else []
     highest = {"larger": True, "smaller": False, None: None}
     found = [

@@ -46,13 +46,12 @@ def without_verdict(difference: float, pairs: int, std: float = math.nan) -> Pai
 
 
 def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float = 0.0) -> PairedTest:
-    """Return Student's t-test of paired differences, corrected for overlapping training sets.
+    """Return Student's t-test of finite paired differences, corrected for overlapping training sets.
 
     The variance of the mean of n differences is (1/n + overlap) s^2 (Nadeau and Bengio 2003, section 3.3;
     Bouckaert and Frank 2004 for repeated folds), with s the standard deviation of the differences.
 
     Args:
-        differences: finite differences, one per seed and fold.
         overlap: validation samples divided by training samples if the pairs have different, overlapping
             training sets; 0 if all pairs have the same training data.
         step: distance between neighboring values of the metric, 1/samples for an accuracy. Equal differences

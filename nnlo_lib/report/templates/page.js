@@ -63,6 +63,8 @@ document.querySelectorAll(canDraw ? "figure.chart" : "unable").forEach(async fig
   const {view} = await embed(where, JSON.parse(JSON.stringify(spec), (name, value) => (name === "legend" && spec.usermeta?.x ? null : value)));
   const name = figure.querySelector("figcaption b").textContent, file = name.toLowerCase().replace(/\W+/g, "-");
   figures.push(view);
+  // The first layout places a legend before the width of the page is known, so that it may cover the caption.
+  await view.resize().runAsync();
   const axis = spec.usermeta?.x || "x", zooms = JSON.stringify(spec).includes('"bind":"scales"');
   if (zooms) {
     if (spec.usermeta?.x) view.addSignalListener("zoom_" + axis, (_, range) => figures.forEach(other => other === view || setZoom(other, axis, range)));

@@ -23,7 +23,7 @@ def trained(fake, run, *speeds, training=None, problem="classification", transpo
 
 def costs(fake):
     (model,) = trained_models(load_jobs(fake.folders))
-    return model.costs.replace("\u00a0", " ")
+    return model["costs"].replace("\u00a0", " ")
 
 
 def test_costs_of_a_pass_and_of_training_and_the_mean_speed_of_each_run(fake):
