@@ -1,6 +1,7 @@
 """Topology of a run: the mixing matrix of each round, the properties of the graphs, and the check of an algorithm's requirements."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from nnlo_lib.data.lidar.trajectories import Building
 
 TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
+NOISE_DECAY = 0.9  # gamma of the effective number of neighbors: noise of about the last ten rounds
 EIGENVALUE_TOLERANCE = 1e-12  # eigenvalues of smaller modulus are rounding errors
 
 
@@ -120,6 +122,31 @@ class Topology:
         # The root would enlarge a rounding error: 1e-16 to the power 1/8 is 0.01.
         second = moduli[-2] if self.nodes > 1 and moduli[-2] > EIGENVALUE_TOLERANCE else 0.0
         return float(1 - second ** (1 / self.period))
+
+    @functools.cached_property
+    def effective_neighbors(self) -> float | None:
+        """Number of nodes whose mean varies as much as a node's vector does if mixing averages noise (Vogels et al. 2022).
+
+        In each round, x <- W (sqrt(gamma) x + noise), of which alone n_W(gamma) = 1 / (1 - gamma) / mean variance of an x: from 1
+        without links to the number of nodes. None if mixing does not keep the mean.
+        """
+        if not self.doubly_stochastic:
+            return None
+        matrices, eye = list(self._expected()), np.eye(self.nodes)
+
+        def after_period(covariance: Matrix) -> list[Matrix]:
+            rounds = itertools.accumulate(
+                matrices, lambda before, w: w @ (NOISE_DECAY * before + eye) @ w.T, initial=covariance
+            )
+            return list(rounds)[1:]
+
+        # The sum of P^k Q P'^k over all k, twice as many of them in each turn, is the covariance after many periods.
+        total = after_period(np.zeros_like(eye))[-1]
+        power = NOISE_DECAY ** (self.period / 2) * functools.reduce(lambda before, w: w @ before, matrices)
+        while np.abs(power).max() > EIGENVALUE_TOLERANCE:
+            total, power = total + power @ total @ power.T, power @ power
+        variance = np.mean([np.trace(each) for each in after_period(total)]) / self.nodes
+        return float(1 / (1 - NOISE_DECAY) / variance)
 
     def _before_losses(self, round: int) -> tuple[MixingMatrix, float]:
         """Return the mixing of a round without losses, and the probability that a link is lost."""

@@ -196,6 +196,22 @@ def test_one_peer_exponential_averages_exactly_in_log2_rounds(bits):
     assert topo.static == (bits == 1)
 
 
+def test_effective_neighbors_in_closed_form_and_by_variances_of_many_rounds():
+    """Vogels et al. 2022, section 4.1: of symmetric matrices by their eigenvalues, of others by propagation of the variance."""
+    assert made(7, name="complete").effective_neighbors == pytest.approx(7, rel=1e-12)
+    assert made(5, name="edges", edges=[]).effective_neighbors == pytest.approx(1, rel=1e-12)
+    assert made(3, name="directed_edges", edges=[[0, 1], [1, 2]]).effective_neighbors is None
+    square = np.linalg.eigvalsh(matrix(12, name="cycle")) ** 2
+    expected = 10 / (square / (1 - 0.9 * square)).mean()
+    assert made(12, name="cycle").effective_neighbors == pytest.approx(expected, rel=1e-12)
+    topo, covariance, variances = made(11, name="one_peer_exponential"), np.zeros((11, 11)), []
+    for round in range(400):
+        mixing = topo.at(round).matrix
+        covariance = mixing @ (0.9 * covariance + np.eye(11)) @ mixing.T
+        variances.append(np.trace(covariance) / 11)
+    assert topo.effective_neighbors == pytest.approx(10 / np.mean(variances[-topo.period :]), rel=1e-12)
+
+
 @pytest.mark.parametrize("nodes", [3, 5, 6, 12])
 def test_spectral_gap_of_one_peer_exponential_is_per_round(nodes):
     """The matrices are circulant, so Fourier modes multiply."""

@@ -77,6 +77,9 @@ def _cells(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[st
     if gaps:  # only runs on a graph have a spectral gap; a random graph differs between seeds
         graph = str(jobs[0].config_section("topology").get("name", MISSING))
         cells |= {"graph": graph, "spectral gap": _format_values(gaps)}
+        # Summaries of older versions have no such number.
+        if found := [each for job in jobs if (each := job.summary.get("effective_neighbors"))]:
+            cells["effective neighbors"] = _format_values(found)
     if span:
         ends = {f"validation {span.metric}": span.mean, "worst node": span.worst, "best node": span.best}
         cells |= {"nodes": str(span.nodes)}
