@@ -19,6 +19,7 @@ from nnlo_lib.config.topology import (
     BaseKGraphConfig,
     DiskGraphConfig,
     DrawnGraphConfig,
+    EquiTopoGraphConfig,
     GraphConfig,
     GraphSequenceConfig,
     OnePeerExponentialGraphConfig,
@@ -215,7 +216,7 @@ def _lossless(
     links = build_graph(settings, nodes, seed, round, building)
     if isinstance(settings, UndirectedGraphConfig):
         return MixingMatrix(undirected_weights(links, settings.weights))
-    is_weighted = isinstance(settings, BaseKGraphConfig)
+    is_weighted = isinstance(settings, BaseKGraphConfig | EquiTopoGraphConfig)
     return MixingMatrix(given_weights(links) if is_weighted else push_sum_weights(links))
 
 
@@ -241,6 +242,8 @@ def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
     """Return the first own round that has the same graph as the own round `round`."""
     if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
         return round - round % settings.redraw_every
+    if isinstance(settings, EquiTopoGraphConfig):
+        return round
     return round % period(settings, nodes)
 
 
@@ -251,6 +254,8 @@ def period(settings: TopologyConfig, nodes: int) -> int:
             return max(1, ceil_log2(nodes))
         case BaseKGraphConfig(k=k):
             return max(1, len(base_k_rounds(nodes, k)))
+        case EquiTopoGraphConfig():
+            return max(1, nodes - 1)
         case DiskGraphConfig(rounds=int(rounds)):
             return rounds
         case GraphSequenceConfig(of=of, rounds=rounds):
@@ -269,7 +274,8 @@ def drop_probability(settings: GraphConfig) -> float:
 def has_redraws(settings: TopologyConfig) -> bool:
     """Return True if graphs are redrawn during the run."""
     return any(
-        isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
+        isinstance(graph, EquiTopoGraphConfig) or getattr(graph, "redraw_every", None)
+        for graph in member_graphs(settings)
     )
 
 
