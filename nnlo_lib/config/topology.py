@@ -131,6 +131,16 @@ class BaseKGraphConfig(BaseGraphConfig):
     """Largest number of neighbors of a node in a round; the average takes at most 2 log(nodes) / log(k + 1) + 2 rounds."""
 
 
+class EquiTopoGraphConfig(BaseGraphConfig):
+    """One random peer per round, and differences that shrink at the same rate for any number of nodes (Song et al. 2022, arXiv:2210.07881)."""
+
+    name: Literal["equitopo"] = "equitopo"
+    directed: bool = False
+    """Each node sends to one node and receives from another (OD-EquiDyn), instead of pairs that exchange (OU-EquiDyn)."""
+    eta: float = Field(0.5, gt=0, le=1)
+    """Share of the mixing: a peer's parameters have the weight eta (nodes - 1) / nodes."""
+
+
 class CompleteBipartiteGraphConfig(UndirectedGraphConfig):
     """Every even node is linked with every odd node."""
 
@@ -251,7 +261,7 @@ class DirectedEdgesGraphConfig(EdgeListConfig):
 
 GraphConfig = Annotated[
     WheelGraphConfig | CycleGraphConfig | StarGraphConfig | PathGraphConfig | CompleteGraphConfig | GridGraphConfig | TorusGraphConfig | HypercubeGraphConfig | ExponentialGraphConfig | OnePeerExponentialGraphConfig
-    | BaseKGraphConfig | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | DelaunayGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
+    | BaseKGraphConfig | EquiTopoGraphConfig | CompleteBipartiteGraphConfig | ErdosRenyiGraphConfig | RandomGraphConfig | WattsStrogatzGraphConfig | RandomRegularGraphConfig | DiskGraphConfig | DelaunayGraphConfig | EdgesGraphConfig | DirectedEdgesGraphConfig,
     Field(discriminator="name"),
 ]  # fmt: skip
 

@@ -37,7 +37,7 @@ from nnlo_lib.data.store.sample_statistics import ChannelMoments, pooled
 from nnlo_lib.data.store.split import Split, stored_labels
 from nnlo_lib.experiment.checks import Mistake
 from nnlo_lib.experiment.yaml_source import KeyPath
-from nnlo_lib.problems.targets import check_target_range, class_weights, measured_splits
+from nnlo_lib.problems.targets import check_mixture, check_target_range, class_weights, measured_splits
 
 SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
 MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
@@ -314,6 +314,8 @@ def _check_batches(run: Run, samples: int) -> None:
 
 def check_targets(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
     """Add the mistakes of the class weights, and of each split whose targets do not fit the loss or the metrics of the run."""
+    with mistakes.collected("problem"):
+        check_mixture(run, manifest.classes, manifest.inputs)
     # Before a conversion, the classes of some sources have no names yet.
     if manifest.settings or manifest.class_names:
         with mistakes.collected("problem", "class_weights"):

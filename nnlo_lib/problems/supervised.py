@@ -44,7 +44,8 @@ class SupervisedProblem(Problem):
     evaluation have no class weights, as in Keras, so that runs with and without can be compared.
 
     Weights of samples are part of the targets (`Split.weighted`). They multiply the losses in the same way, and count in
-    validation and evaluation, too.
+    validation and evaluation, too. Targets of mixed samples (`Mixture`) have a label, another label and the share of the
+    first: losses and metrics of the training are those of both labels, with their weights, in their shares.
 
     A balanced accuracy is the mean over classes of summed hits / samples of the class. Behind the sums of the other metrics are
     the samples of each class, then for each balanced accuracy the hits of each class.
@@ -55,6 +56,7 @@ class SupervisedProblem(Problem):
     set_metrics: tuple[str, ...] = ()
     class_weights: Tensor | None = None
     _classes = 0
+    _mixes = False  # whether samples of the training are mixed
 
     def __init__(
         self, losses: Measure, metrics: Mapping[str, Measure], predicted: Predicted | None = None
@@ -82,6 +84,7 @@ class SupervisedProblem(Problem):
 
         problem = cls(losses, metrics, None if isinstance(config, RegressionConfig) else predicted_classes)
         problem.table, problem.set_metrics = table, run.set_metrics
+        problem._mixes = isinstance(config, ClassificationConfig) and bool(config.mixup or config.cutmix)
         names = [name.partition("@")[0] for name in run.sample_metrics]
         problem._balanced = [place for place, name in enumerate(names) if name == "balanced_accuracy"]
         return problem
@@ -130,10 +133,22 @@ class SupervisedProblem(Problem):
 
     def training_losses(self, outputs: Outputs, targets: Tensor) -> Tensor:
         """Return the loss of each sample times the weights of the sample and of its class, (samples,)."""
-        losses = self.sample_losses(outputs, targets)
-        if self.class_weights is None:
-            return losses
-        return losses * self.weights_of(self.unpacked(targets)[0]).to(losses.dtype)
+
+        def losses(targets: Tensor) -> list[Tensor]:
+            found = self.sample_losses(outputs, targets)
+            if self.class_weights is None:
+                return [found]
+            return [found * self.weights_of(self.unpacked(targets)[0]).to(found.dtype)]
+
+        return self._in_shares(losses, targets)[0]
+
+    def _in_shares(self, measure: Callable[[Tensor], list[Tensor]], targets: Tensor) -> list[Tensor]:
+        """Return `measure` of targets (samples,); of mixed ones, (samples, 3), the values of both labels in their shares."""
+        if not self._mixes or targets.dim() == 1:
+            return measure(targets)
+        *labels, share = targets.unbind(1)
+        of_labels = (measure(each if each.is_complex() else each.long()) for each in labels)
+        return [share.real * one + (1 - share.real) * other for one, other in zip(*of_labels, strict=True)]
 
     def weights_of(self, labels: Tensor) -> Tensor:
         """Return the class weight of each label."""
@@ -163,13 +178,22 @@ class SupervisedProblem(Problem):
     def sums(self, outputs: Outputs, targets: Tensor, loss: Tensor) -> Tensor:
         """Return the sums of a mini-batch, float64 (see Problem), on the device of `loss`, its samples' mean weighted loss."""
         with torch.no_grad():
+            values, by_class = self._weighed_metrics(outputs, targets)
+            # Sums, not means: mini-batches and shares of ranks may have different sizes.
+            sums = sums_vector(len(targets), loss, [each.sum() for each in values])
+            return torch.cat([sums, *(each.sum(1).to(sums) for each in by_class)])
+
+    def _weighed_metrics(self, outputs: Outputs, targets: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return each metric of each sample, (samples,), and `_of_classes` if a balanced accuracy needs it, times the weights."""
+
+        def measured(targets: Tensor) -> list[Tensor]:
             labels, weights = self.unpacked(targets)
             values = [metric(outputs, labels) for metric in self._metrics]
-            # Sums, not means: mini-batches and shares of ranks may have different sizes.
-            sums = sums_vector(len(labels), loss, [_weighed(each, weights).sum() for each in values])
-            if self._balanced:
-                sums = torch.cat([sums, _weighed(self._of_classes(values, labels), weights).sum(1).to(sums)])
-            return sums
+            found = [*values, *([self._of_classes(values, labels)] if self._balanced else ())]
+            return [each if weights is None else each * weights for each in found]
+
+        rows, count = self._in_shares(measured, targets), len(self._metrics)
+        return rows[:count], rows[count:]
 
     def _of_classes(self, values: Sequence[Tensor], labels: Tensor) -> Tensor:
         """Return samples of each class, and those that each balanced accuracy counts as right, (rows, samples)."""
@@ -183,19 +207,14 @@ class SupervisedProblem(Problem):
         width; the first `counts` (n,) of a part are real.
         """
         with torch.no_grad():
-            labels, weights = self.unpacked(targets)
-            values = [metric(outputs, labels) for metric in self._metrics]
-            kinds = torch.stack([losses, *(_weighed(each, weights) for each in values)]).double()
-            if self._balanced:
-                kinds = torch.cat([kinds, _weighed(self._of_classes(values, labels), weights).double()])
+            values, by_class = self._weighed_metrics(outputs, targets)
+            kinds = torch.cat(
+                [torch.stack([losses, *values]).double(), *(each.double() for each in by_class)]
+            )
             parts = kinds.view(len(kinds), len(counts), -1)
             real = torch.arange(parts.shape[2], device=parts.device) < counts[:, None]
             # Not a product, which would be NaN for padding with an infinite or NaN value.
             return torch.cat([counts[:, None].double(), torch.where(real, parts, 0.0).sum(2).T], 1)
-
-
-def _weighed(values: Tensor, weights: Tensor | None) -> Tensor:
-    return values if weights is None else values * weights
 
 
 def sums_vector(samples: int, loss: Tensor, counts: Sequence[Tensor]) -> Tensor:

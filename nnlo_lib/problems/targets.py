@@ -56,6 +56,27 @@ def check_target_range(run: Run, shards: Iterable[Array], split: str) -> None:
             first += len(targets)
 
 
+def check_mixture(run: Run, classes: int | None, inputs: Iterable[Any]) -> None:
+    """Raise UserError if samples of these inputs (with name, dtype and shape) cannot be mixed as the run wants."""
+    for key in ("mixup", "cutmix"):
+        if not getattr(run.problem, key, 0):
+            continue
+        if classes is None:
+            raise UserError(
+                f"problem.{key}: the labels of {run.data.dataset} are no classes; remove this key"
+            )
+        for each in inputs:
+            if each.dtype in ("int32", "int64"):
+                raise UserError(
+                    f"problem.{key}: the indices of {each.name} ({each.dtype}) have no mean; remove this key"
+                )
+            if key == "cutmix" and len(each.shape) != 3:
+                raise UserError(
+                    f"problem.cutmix: {each.name} has the shape {tuple(each.shape)}, but only images have rectangles; set "
+                    "`problem.mixup` instead"
+                )
+
+
 def class_weights(run: Run, names: Sequence[str], labels: Array | None = None) -> Array | None:
     """Return the weight of each class in the loss of the training, (classes,) float64; None if the run sets none.
 

@@ -12,6 +12,8 @@ from nnlo_lib.state.finished_run import FinishedRun
 # Settings of a problem that change a loss, the value without effect, and their text.
 LOSS_SETTINGS = {
     "label_smoothing": (0.0, "label smoothing"),
+    "mixup": (0.0, "mixup"),
+    "cutmix": (0.0, "cutmix"),
     "gradient_penalty": (0.0, "gradient penalty"),
     "energy_weight": (None, "energy weight"),
 }

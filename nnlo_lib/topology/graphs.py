@@ -12,7 +12,13 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from nnlo_lib.config.topology import DiskGraphConfig, Edge, GraphConfig, RectangularGraphConfig
+from nnlo_lib.config.topology import (
+    DiskGraphConfig,
+    Edge,
+    EquiTopoGraphConfig,
+    GraphConfig,
+    RectangularGraphConfig,
+)
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.topology.base_k_graph import base_k_graph
@@ -39,6 +45,8 @@ def build_graph(
     """
     if isinstance(settings, DiskGraphConfig) and settings.positions != "random":
         return disk(settings, node_positions(settings, nodes, building)[round])
+    if isinstance(settings, EquiTopoGraphConfig):
+        return equitopo(settings, nodes, seed, round)
     if settings.name in GRAPHS:
         return GRAPHS[settings.name](settings, nodes, round)
     return random_graph(settings, nodes, seed, round)
@@ -55,6 +63,24 @@ def shifts(nodes: int, exponents: Iterable[int]) -> nx.DiGraph:
     """Return the directed graph in which i sends to i + 2^k, for each k in `exponents`."""
     pairs = itertools.product(range(nodes), exponents)
     return add_links(nx.DiGraph(), nodes, ((i, (i + 2**k) % nodes) for i, k in pairs))
+
+
+def equitopo(settings: EquiTopoGraphConfig, nodes: int, seed: int, round: int) -> nx.Graph:
+    """Return the links of a round, with `weight`, of algorithm 1 or 2 (undirected) of Song et al. 2022: i with i + shift.
+
+    The nodes - 1 shifts take turns in an order that is drawn for each pass, where the paper draws each round apart, and pairs
+    are found from a random node on: it meets all others within a pass, so that each pass connects the nodes.
+    """
+    graph = nx.DiGraph() if settings.directed else nx.Graph()
+    turn, place = divmod(round, max(1, nodes - 1))
+    draw = np.random.default_rng(derive_seed(seed, "equitopo", turn))
+    start, shift = int(draw.integers(nodes)), 1 + int(draw.permutation(max(1, nodes - 1))[place])
+    add_links(graph, nodes, ())
+    for one in ((start + each) % nodes for each in range(nodes if nodes > 1 else 0)):
+        other = (one + shift) % nodes
+        if settings.directed or not (graph.degree(one) or graph.degree(other)):
+            graph.add_edge(one, other, weight=settings.eta * (nodes - 1) / nodes)
+    return graph
 
 
 def ceil_log2(nodes: int) -> int:

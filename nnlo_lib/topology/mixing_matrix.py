@@ -87,8 +87,8 @@ def push_sum_weights(graph: nx.DiGraph) -> Matrix:
 
 
 def given_weights(graph: nx.Graph) -> Matrix:
-    """Return the symmetric mixing matrix of an undirected graph whose links have a `weight`."""
-    return with_self_weights(nx.to_numpy_array(graph, nodelist=range(len(graph))))
+    """Return the mixing matrix of a graph whose links have a `weight`, the same sums into and out of each node."""
+    return with_self_weights(nx.to_numpy_array(graph, nodelist=range(len(graph))).T.copy())
 
 
 def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:

@@ -1,6 +1,7 @@
 """Topology of a run: the mixing matrix of each round, the properties of the graphs, and the check of an algorithm's requirements."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -18,6 +19,7 @@ from nnlo_lib.config.topology import (
     BaseKGraphConfig,
     DiskGraphConfig,
     DrawnGraphConfig,
+    EquiTopoGraphConfig,
     GraphConfig,
     GraphSequenceConfig,
     OnePeerExponentialGraphConfig,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from nnlo_lib.data.lidar.trajectories import Building
 
 TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
+NOISE_DECAY = 0.9  # gamma of the effective number of neighbors: noise of about the last ten rounds
 EIGENVALUE_TOLERANCE = 1e-12  # eigenvalues of smaller modulus are rounding errors
 
 
@@ -121,6 +124,31 @@ class Topology:
         second = moduli[-2] if self.nodes > 1 and moduli[-2] > EIGENVALUE_TOLERANCE else 0.0
         return float(1 - second ** (1 / self.period))
 
+    @functools.cached_property
+    def effective_neighbors(self) -> float | None:
+        """Number of nodes whose mean varies as much as a node's vector does if mixing averages noise (Vogels et al. 2022).
+
+        In each round, x <- W (sqrt(gamma) x + noise), of which alone n_W(gamma) = 1 / (1 - gamma) / mean variance of an x: from 1
+        without links to the number of nodes. None if mixing does not keep the mean.
+        """
+        if not self.doubly_stochastic:
+            return None
+        matrices, eye = list(self._expected()), np.eye(self.nodes)
+
+        def after_period(covariance: Matrix) -> list[Matrix]:
+            rounds = itertools.accumulate(
+                matrices, lambda before, w: w @ (NOISE_DECAY * before + eye) @ w.T, initial=covariance
+            )
+            return list(rounds)[1:]
+
+        # The sum of P^k Q P'^k over all k, twice as many of them in each turn, is the covariance after many periods.
+        total = after_period(np.zeros_like(eye))[-1]
+        power = NOISE_DECAY ** (self.period / 2) * functools.reduce(lambda before, w: w @ before, matrices)
+        while np.abs(power).max() > EIGENVALUE_TOLERANCE:
+            total, power = total + power @ total @ power.T, power @ power
+        variance = np.mean([np.trace(each) for each in after_period(total)]) / self.nodes
+        return float(1 / (1 - NOISE_DECAY) / variance)
+
     def _before_losses(self, round: int) -> tuple[MixingMatrix, float]:
         """Return the mixing of a round without losses, and the probability that a link is lost."""
         settings, seed, own = graph_at_round(self.settings, self.seed, round)
@@ -188,7 +216,7 @@ def _lossless(
     links = build_graph(settings, nodes, seed, round, building)
     if isinstance(settings, UndirectedGraphConfig):
         return MixingMatrix(undirected_weights(links, settings.weights))
-    is_weighted = isinstance(settings, BaseKGraphConfig)
+    is_weighted = isinstance(settings, BaseKGraphConfig | EquiTopoGraphConfig)
     return MixingMatrix(given_weights(links) if is_weighted else push_sum_weights(links))
 
 
@@ -214,6 +242,8 @@ def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
     """Return the first own round that has the same graph as the own round `round`."""
     if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
         return round - round % settings.redraw_every
+    if isinstance(settings, EquiTopoGraphConfig):
+        return round
     return round % period(settings, nodes)
 
 
@@ -224,6 +254,8 @@ def period(settings: TopologyConfig, nodes: int) -> int:
             return max(1, ceil_log2(nodes))
         case BaseKGraphConfig(k=k):
             return max(1, len(base_k_rounds(nodes, k)))
+        case EquiTopoGraphConfig():
+            return max(1, nodes - 1)
         case DiskGraphConfig(rounds=int(rounds)):
             return rounds
         case GraphSequenceConfig(of=of, rounds=rounds):
@@ -242,7 +274,8 @@ def drop_probability(settings: GraphConfig) -> float:
 def has_redraws(settings: TopologyConfig) -> bool:
     """Return True if graphs are redrawn during the run."""
     return any(
-        isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
+        isinstance(graph, EquiTopoGraphConfig) or getattr(graph, "redraw_every", None)
+        for graph in member_graphs(settings)
     )
 
 

@@ -4,8 +4,9 @@ from functools import cached_property
 
 import numpy as np
 
+from nnlo_lib.config.problem import ClassificationConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.loading.augment import Augment
+from nnlo_lib.data.loading.augment import Augment, Mixture
 from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.data.loading.sampler import SamplingPlan, ShufflePurpose, shuffled
 from nnlo_lib.data.partition import (
@@ -20,9 +21,9 @@ from nnlo_lib.data.store.manifest import DataManifest, manifest_fingerprint
 from nnlo_lib.data.store.split import Split, stored_labels
 from nnlo_lib.data.store.staging import StagingJob, stage_dataset
 from nnlo_lib.data.training_moments import with_training_moments
-from nnlo_lib.problems.targets import check_target_range, class_weights, measured_splits
+from nnlo_lib.problems.targets import check_mixture, check_target_range, class_weights, measured_splits
 from nnlo_lib.train.replica.model_build import model_output_size
-from nnlo_lib.train.replica.resident_samples import ResidentAugment, ResidentSamples
+from nnlo_lib.train.replica.resident_samples import ResidentAugment, ResidentMixture, ResidentSamples
 from nnlo_lib.train.task import Task
 
 
@@ -73,6 +74,7 @@ class TrainingData:
     @cached_property
     def outputs(self) -> int:
         """Number of model outputs (classes or targets); raises UserError if labels do not fit model, loss or metrics."""
+        check_mixture(self._task.run, self.manifest.classes, self.manifest.inputs)
         outputs = model_output_size(self._task.run, self.manifest)
         if self.manifest.classes is None:
             for name in measured_splits(self._task.run, self.manifest.splits):
@@ -91,10 +93,11 @@ class TrainingData:
         """Return the batch loader of one worker, whose samples are copied to `device` if it is given."""
         sampler = self._sampling.sampler(worker)
         if device is None:
-            return BatchLoader(self.split, sampler, self._augment(Augment))
+            return BatchLoader(self.split, sampler, self._augment(Augment), self._mixture(Mixture))
         # A single part belongs to all workers.
         own = self.worker_samples[worker % len(self.worker_samples)]
-        return BatchLoader(ResidentSamples(self.split, own, device), sampler, self._augment(ResidentAugment))
+        samples = ResidentSamples(self.split, own, device)
+        return BatchLoader(samples, sampler, self._augment(ResidentAugment), self._mixture(ResidentMixture))
 
     def expected(self, epoch: int) -> Array:
         """Return how often an epoch should use each sample of the split: (samples,)."""
@@ -131,6 +134,12 @@ class TrainingData:
             return None
         changes = augment.flip, augment.pad, data.crop, augment.window, augment.window_probability
         return kind(*changes, self._task.stream_seed)
+
+    def _mixture(self, kind: type[Mixture]) -> Mixture | None:
+        problem = self._task.run.problem
+        if not (isinstance(problem, ClassificationConfig) and (problem.mixup or problem.cutmix)):
+            return None
+        return kind(problem.mixup, problem.cutmix, self._task.stream_seed)
 
     def _split_off_held_out(self) -> tuple[Indices, Indices]:
         """Divide the training split into (training samples, held-out samples)."""

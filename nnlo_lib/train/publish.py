@@ -182,6 +182,7 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         **_costs(reports),
         "used": total_use([report["hardware"] | report["used"] for report in reports]),
         "spectral_gap": graph.spectral_gap if graph else None,
+        "effective_neighbors": graph.effective_neighbors if graph else None,
         "restarts": trainer.position.restarts,
         "paused_within_epoch": trainer.position.paused_within,
         "ended_early": trainer.position.over or None,

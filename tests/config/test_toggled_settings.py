@@ -43,6 +43,7 @@ TOGGLES = {
     "data.partition": {"name": "by_class"}, "data.augment": {"flip": 0.5}, "data.normalize": "standard",
     "data.placement": "device",
     "problem": {"name": "classification", "label_smoothing": 0.2},
+    "problem   ": {"name": "classification", "mixup": 0.4, "cutmix": 1.0},
     "problem  ": {"name": "classification", "class_weights": {"1": 3.0}},
     "problem ": {"name": "classification", "outputs": "probabilities"},
     "loss": "hinge", "metrics": ["top2_accuracy"],

@@ -116,8 +116,8 @@ class Fake:
         table.to_csv(folder / "history.csv", index=False)
         final = {name: value for name, value in table.iloc[-1].items() if name.startswith(("train_", "val_"))}
         self.change(
-            folder, final=final, spectral_gap=2 / 3, messages_sent={"parameters": 4000, "control": 10}
-        )
+            folder, final=final, spectral_gap=2 / 3, effective_neighbors=3.4375, messages_sent={"parameters": 4000, "control": 10},
+        )  # fmt: skip
         return folder
 
     def change(self, folder, **values):

@@ -1,15 +1,17 @@
-"""Targets outside of 0..1 are found by `nnlo check` in the store, in each split that a run is measured on."""
+"""Targets outside of 0..1 are found by `nnlo check` in the store, in each split that a run is measured on; samples that cannot be mixed."""
 
 import numpy as np
 import pytest
 from helpers.nnlo_command import nnlo, refused
 
-from nnlo_lib.config import Experiment
+from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import ArraySpec
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.preflight import data_check
 from nnlo_lib.preflight.preflight import check_experiment
+from nnlo_lib.problems.targets import check_mixture
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.task import Task, prepare_store
@@ -162,3 +164,25 @@ def test_a_vector_is_written_as_a_shape(stray):
         "from torch import nn\ndef build(shape, classes): return nn.Linear(7, classes)\n"
     )
     assert refused(nnlo("check", "x.yaml", folder=stray)).strip().endswith("samples are (12,)")
+
+
+@pytest.mark.parametrize(("key", "classes", "kind", "shape", "reason"), [
+    ("cutmix", 2, "float32", (3,), r"x has the shape \(3,\), but only images have rectangles; set `problem.mixup` instead"),
+    ("mixup", 2, "int64", (3,), r"the indices of x \(int64\) have no mean; remove this key"),
+    ("mixup", None, "uint8", (1, 2, 2), "the labels of digits are no classes; remove this key"),
+])  # fmt: skip
+def test_samples_that_cannot_be_mixed(key, classes, kind, shape, reason):
+    run = Run.model_validate({"problem": {key: 0.2}})
+    with pytest.raises(UserError, match=f"^problem.{key}: {reason}$"):
+        check_mixture(run, classes, [ArraySpec("x", shape, kind)])
+
+
+def test_check_and_training_refuse_to_mix_the_rows_of_a_table(stray):
+    (stray / "x.yaml").write_text(f"{CLASSES}problem: {{cutmix: 1}}\nruns: {{run: {{}}}}\n")
+    loaded = load_experiment("x.yaml")
+    store = store_of(loaded, leads=True)
+    prepare_store(store)
+    assert "problem.cutmix: features has the shape" in mistakes()
+    task = Task("t", "run", Plan.of(loaded).run("run"), 0, None, 1, store.manifest, stray / "run")
+    with pytest.raises(UserError, match=r"^problem.cutmix: features has the shape"):
+        train_simulated(task, StopFlag())

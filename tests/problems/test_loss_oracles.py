@@ -17,7 +17,12 @@ from nnlo_lib.problems.gan import GAN_LOSSES
 
 CLOSE = {"rtol": TOLERANCE, "atol": TOLERANCE}
 SEEDS = range(5)
-NO_ORACLE = ("name", "class_weights")  # test_class_weights.py compares these
+NO_ORACLE = (
+    "name",
+    "class_weights",
+    "mixup",
+    "cutmix",
+)  # of test_class_weights.py and test_training_oracle.py
 PARTS = [1, 5, 0, 2, 9]  # samples of uneven batches, one of them empty
 
 

@@ -196,6 +196,22 @@ def test_one_peer_exponential_averages_exactly_in_log2_rounds(bits):
     assert topo.static == (bits == 1)
 
 
+def test_effective_neighbors_in_closed_form_and_by_variances_of_many_rounds():
+    """Vogels et al. 2022, section 4.1: of symmetric matrices by their eigenvalues, of others by propagation of the variance."""
+    assert made(7, name="complete").effective_neighbors == pytest.approx(7, rel=1e-12)
+    assert made(5, name="edges", edges=[]).effective_neighbors == pytest.approx(1, rel=1e-12)
+    assert made(3, name="directed_edges", edges=[[0, 1], [1, 2]]).effective_neighbors is None
+    square = np.linalg.eigvalsh(matrix(12, name="cycle")) ** 2
+    expected = 10 / (square / (1 - 0.9 * square)).mean()
+    assert made(12, name="cycle").effective_neighbors == pytest.approx(expected, rel=1e-12)
+    topo, covariance, variances = made(11, name="one_peer_exponential"), np.zeros((11, 11)), []
+    for round in range(400):
+        mixing = topo.at(round).matrix
+        covariance = mixing @ (0.9 * covariance + np.eye(11)) @ mixing.T
+        variances.append(np.trace(covariance) / 11)
+    assert topo.effective_neighbors == pytest.approx(10 / np.mean(variances[-topo.period :]), rel=1e-12)
+
+
 @pytest.mark.parametrize("nodes", [3, 5, 6, 12])
 def test_spectral_gap_of_one_peer_exponential_is_per_round(nodes):
     """The matrices are circulant, so Fourier modes multiply."""
@@ -222,6 +238,41 @@ def test_base_k_averages_exactly_within_the_bound_of_the_paper(k):
         assert topo.period <= 2 * math.log(nodes, k + 1) + 2
         np.testing.assert_array_equal(topo.at(topo.period + 1).matrix, topo.at(1).matrix)
     assert [made(nodes, name="base_k", k=1).period for nodes in (5, 6, 8)] == [5, 4, 3]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("nodes", [2, 3, 8, 13])
+def test_equitopo_agrees_at_the_rate_of_the_paper(nodes, directed):
+    """Song et al. 2022: of deviations, E |Wx|^2 / |x|^2 is (n - 1) / 2n for directed graphs with eta = 1/2 (by E P = (nJ - I) / (n - 1)), and
+    at most 2/3 for undirected ones.
+    """
+    topo, rates, orders = made(nodes, name="equitopo", directed=directed), [], set()
+    deviation = np.random.default_rng(1).normal(size=nodes)
+    deviation -= deviation.mean()
+    for turn in range(300 if nodes > 2 else 1):
+        rounds = range(turn * (nodes - 1), (turn + 1) * (nodes - 1))
+        found = [topo.at(round).matrix for round in rounds]
+        for mixing in found:
+            assert mixing.sum(axis=0) == pytest.approx(1)
+            assert mixing.sum(axis=1) == pytest.approx(1)
+            others = mixing - np.diag(mixing.diagonal())
+            np.testing.assert_allclose(others[others > 0], 0.5 * (nodes - 1) / nodes)
+            if directed:
+                assert ((others > 0).sum(axis=0) == 1).all()
+            else:
+                np.testing.assert_array_equal(mixing, mixing.T)
+                assert (others > 0).sum(axis=0).max() == 1
+            rates.append(((mixing @ deviation) ** 2).sum() / (deviation**2).sum())
+        orders.add(tuple(int(np.flatnonzero(mixing[:, 0])[-1]) for mixing in found))
+        union = sum(found) > 0
+        assert np.linalg.matrix_power(union, nodes).all(), "each pass connects all nodes"
+    alone = Topology(topo.settings, nodes, 0).at(rounds[-1]).matrix
+    np.testing.assert_array_equal(alone, found[-1])
+    if directed:
+        assert np.mean(rates) == pytest.approx((nodes - 1) / (2 * nodes), rel=1e-9)
+    else:
+        assert np.mean(rates) < 2 / 3
+    assert len(orders) > (nodes > 2), "the order differs from pass to pass"
 
 
 @given(st.integers(3, 40), st.integers(0, 100))
@@ -364,6 +415,8 @@ def test_matchings_connect_in_turn_though_neither_does_alone():
         ({"name": "exponential"}, "connected doubly_stochastic directed static"),
         ({"name": "one_peer_exponential"}, "connected doubly_stochastic directed"),
         ({"name": "base_k", "k": 2}, "connected symmetric doubly_stochastic"),
+        ({"name": "equitopo"}, "connected symmetric doubly_stochastic"),
+        ({"name": "equitopo", "directed": True}, "connected doubly_stochastic directed"),
         ({"name": "directed_edges", "edges": [[0, 1], [1, 0], [1, 2]]}, "bipartite directed static"),
         ({"name": "edges", "edges": [[0, 1]]}, "symmetric doubly_stochastic bipartite static"),
         ({"name": "watts_strogatz", "k": 2, "p": 0, "redraw_every": 2}, "connected symmetric doubly_stochastic"),

@@ -12,9 +12,11 @@ import torch
 from helpers.oracles.losses import categorical_hinge, entropy, entropy_of_decisions, huber, squares
 from helpers.oracles.schedules import rates_of
 from safetensors.torch import load_file
+from scipy import stats
 from torch import nn, optim
 
 from nnlo_lib.config import Run
+from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.task import Task, prepare_dataset
@@ -173,3 +175,49 @@ def test_trainings_follow_a_loop_in_torch(files, case, ranks, accumulate):
     assert found.keys() == expected.keys()
     for name, values in found.items():
         torch.testing.assert_close(values, expected[name], rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def mixture_of(epoch, inputs, classes, alpha):
+    """Return inputs, both classes and the share of the first, one sample after another in the order of the epoch (eqs. 1 and 2)."""
+    words = np.random.PCG64(np.random.SeedSequence([0, 1, epoch])).random_raw(SAMPLES)
+    order, found = np.argsort(words, kind="stable"), []
+    for place, (one, other) in enumerate(zip(order, np.roll(order, -1), strict=True)):
+        stream = np.random.Philox(np.random.SeedSequence([0, 5, epoch])).advance(place)
+        share = stats.beta.ppf((stream.random_raw(2)[1] >> np.uint64(11)) / 2**53, alpha, alpha)
+        weight = np.float32(share)
+        sample = weight * inputs[one] + (1 - weight) * inputs[other]
+        found.append((sample.astype(np.float64), classes[one], classes[other], share))
+    return [torch.from_numpy(np.array(each)) for each in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_mixed_samples_are_the_same_for_any_number_of_ranks(files, ranks):
+    settings = {
+        "problem": {"mixup": 0.4, "class_weights": {"1": 3}},
+        "metrics": ["accuracy", "balanced_accuracy"],
+    }
+    found = trained(files, "classes", ranks, 2, settings, {"optimizer": {"name": "sgd", "lr": 0.3}})
+    names: dict = {}
+    exec(NETWORK, names)
+    module, arrays = names["network"]((3,), 4).double(), np.load(files / "classes-train.npz")
+    rows, weights = read_rows(files / "job/state/history.jsonl"), torch.tensor([1.0, 3, 1, 1]).double()
+    for epoch in range(EPOCHS):
+        inputs, *both, share = mixture_of(epoch, arrays["features"], arrays["labels"], 0.4)
+        module.zero_grad()
+        outputs, parts = module(inputs), (share, 1 - share)
+        losses = [
+            part * weights[each] * entropy(outputs, each) for part, each in zip(parts, both, strict=True)
+        ]
+        loss, right, counts = sum(losses).mean(), torch.zeros(4).double(), torch.zeros(4).double()
+        for part, each in zip(parts, both, strict=True):
+            right.index_add_(0, each, part * (outputs.argmax(1) == each))
+            counts.index_add_(0, each, part)
+        expected = loss.item(), right.sum().item() / SAMPLES, (right / counts).mean().item()
+        names = ("train_loss", "train_accuracy", "train_balanced_accuracy")
+        assert [rows[epoch][name] for name in names] == pytest.approx(expected, rel=1e-9)
+        loss.backward()
+        with torch.no_grad():
+            for each in module.parameters():
+                each -= 0.3 * each.grad
+    for name, values in module.state_dict().items():
+        torch.testing.assert_close(found[name], values, rtol=TOLERANCE, atol=TOLERANCE)

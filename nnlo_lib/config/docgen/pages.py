@@ -24,7 +24,7 @@ from nnlo_lib.config.docgen.schema import (
 from nnlo_lib.core.text_format import inline_yaml
 
 HELP_WIDTH = 120
-SHARED_BY = 0.75  # a key that more of the variants have is described once
+SHARED_BY = 0.7  # a key that more of the variants have is described once
 NNLO_LIB = Path(__file__).parents[2]
 # Keys on the first page of the reference: the top-level values, and what most experiments set in sections.
 EVERYDAY_KEYS = (

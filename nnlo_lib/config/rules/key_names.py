@@ -32,6 +32,8 @@ OTHER_WORDS = {
     "model.args": "hidden hidden_size hidden_layers units layers dropout",
     "model.weights": "pretrained init_weights",
     "data.reader.weight": "sample_weight sample_weights weight_column",
+    "problem.mixup": "mixup_alpha",
+    "problem.cutmix": "cutmix_alpha",
     "problem.class_weights": "class_weight pos_weight problem.weights",
     "loss": "criterion loss_fn loss_function",
     "metrics": "metric acc",

@@ -1,6 +1,7 @@
-"""Random augmentation of training images in mini-batches (count, channels, height, width)."""
+"""Random augmentation of training images in mini-batches (count, channels, height, width), and mixtures of two samples."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ Draws = npt.NDArray[np.uint64]  # (count, WORDS): the random words of each sampl
 WORDS = 8  # words per sample: a multiple of BLOCK, so that every sample begins at a step of the counter
 BLOCK = 4  # words per step of the Philox counter
 FLIP, WINDOW, TOP, LEFT, FROM_TOP, FROM_LEFT, TO_TOP, TO_LEFT = range(WORDS)
+KIND, SHARE, ROW, COLUMN = range(BLOCK)  # words of a mixture
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,8 @@ class Augment:
 
     def __call__(self, inputs: Inputs, epoch: int, position: int) -> Inputs:
         """Return the augmented mini-batch, whose first sample has a `position` in the epoch; may modify `inputs`."""
-        draws = self._draws(epoch, position, len(inputs[0]))
+        draws = _words((self.seed, ShufflePurpose.AUGMENT, epoch), position, len(inputs[0]), WORDS)
         return tuple(self._changed(array, draws) if array.ndim == 4 else array for array in inputs)
-
-    def _draws(self, epoch: int, position: int, count: int) -> Draws:
-        """Return the random words of `count` samples; numpy guarantees that the stream never changes."""
-        stream = np.random.Philox(np.random.SeedSequence([self.seed, ShufflePurpose.AUGMENT, epoch]))
-        # Philox computes its words from a counter, so that skipping costs nothing and the words of a sample
-        # depend on its position alone.
-        stream.advance(position * (WORDS // BLOCK))
-        return stream.random_raw(count * WORDS).reshape(count, WORDS)
 
     def _changed(self, images: Array, draws: Draws) -> Array:
         if self.pad or self.crop:
@@ -105,6 +99,63 @@ class Augment:
             images[number, :, to_top : to_top + height, to_left : to_left + width] = kept
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Mixture of each sample i with the next one, j, of the order of its epoch, which is random.
+
+    Inputs are k x_i + (1 - k) x_j, losses s l(y_i) + (1 - s) l(y_j), where s is the mean of k; f has the distribution
+    Beta(alpha, alpha). Mixup (Zhang et al. 2018, eqs. 1 and 2): k = f. Cutmix (Yun et al. 2019, section 3.1): k is 0 in a
+    rectangle of sqrt(1 - f) of the image's sides around a random pixel, cut off at the borders, and else 1.
+
+    Invariant: as of Augment, so that the mixtures are the same for any number of ranks that share an order.
+    """
+
+    mixup: float  # alpha, or 0
+    cutmix: float  # alpha, or 0; with both, each sample has one or the other with equal probability
+    seed: int = 0
+
+    def __call__(self, inputs: Inputs, labels: Array, epoch: int, position: int) -> tuple[Inputs, Array]:
+        """Return n inputs, and targets (n, 3) of label, other label and s, of n + 1 consecutive samples."""
+        draws = _words((self.seed, ShufflePurpose.MIXTURE, epoch), position, len(labels) - 1, BLOCK)
+        kept = [self._kept(draws, array.shape) for array in inputs]
+        share, columns = (
+            self._placed(each, labels) for each in (kept[0].reshape(len(draws), -1).mean(1), np.eye(3))
+        )
+        # Sums and products, which arrays on the host and tensors have alike.
+        targets = labels[:-1, None] * columns[0] + labels[1:, None] * columns[1] + share[:, None] * columns[2]
+        return tuple(map(self._mixed, inputs, kept)), targets
+
+    def _kept(self, draws: Draws, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+        """Return k, (n, 1, height, width) for cutmix, else (n, 1, ...)."""
+        from scipy.special import betaincinv  # imported here because it takes 0.1 s and only mixtures need it
+
+        cuts = _chosen(draws[:, KIND], 0.5 if self.mixup and self.cutmix else bool(self.cutmix))
+        alpha = np.where(cuts, self.cutmix, self.mixup)
+        fraction = betaincinv(alpha, alpha, (draws[:, SHARE] >> np.uint64(11)) * 2.0**-53)
+        kept: npt.NDArray[np.float64] = fraction.reshape(-1, *[1] * (len(shape) - 1))
+        if not self.cutmix:
+            return kept
+        inside = np.ones((len(draws), 1, 1, 1), bool)
+        for axis, word in ((2, ROW), (3, COLUMN)):
+            half = (shape[axis] * np.sqrt(1 - fraction)).astype(np.int64) // 2
+            away = np.arange(shape[axis]) - _below(draws[:, word], shape[axis])[:, None]
+            here = (away >= -half[:, None]) & (away < half[:, None])
+            inside = inside & np.expand_dims(here, (1, 5 - axis))
+        return np.where(cuts[:, None, None, None], ~inside, kept)
+
+    def _mixed(self, array: Any, kept: npt.NDArray[np.float64]) -> Any:
+        numbers = self._numbers(array)
+        weights = self._placed(kept.astype(f"f{numbers.itemsize}"), array)
+        return numbers[:-1] * weights + numbers[1:] * (1 - weights)
+
+    def _numbers(self, array: Any) -> Any:
+        return array if array.dtype == np.float64 else array.astype(np.float32)
+
+    def _placed(self, values: Array, beside: Any) -> Any:
+        """Return an array where the samples are, on the host or a device."""
+        return values
+
+
 def center_crop(inputs: Inputs, crop: int) -> Inputs:
     """Return the inputs with images larger than `crop` cut to their central square of side `crop`."""
     starts = ([max(0, side - crop) // 2 for side in array.shape[2:]] for array in inputs)
@@ -112,6 +163,15 @@ def center_crop(inputs: Inputs, crop: int) -> Inputs:
         array[:, :, start[0] : start[0] + crop, start[1] : start[1] + crop] if array.ndim == 4 else array
         for array, start in zip(inputs, starts, strict=True)
     )
+
+
+def _words(key: tuple[int, ...], position: int, count: int, width: int) -> Draws:
+    """Return the random words (count, width) of samples from `position` on; numpy guarantees that the stream never changes."""
+    stream = np.random.Philox(np.random.SeedSequence(key))
+    # Philox computes its words from a counter, so that skipping costs nothing and the words of a sample depend on its
+    # position alone.
+    stream.advance(position * (width // BLOCK))
+    return stream.random_raw(count * width).reshape(count, width)
 
 
 def _chosen(words: npt.NDArray[np.uint64], probability: float) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from nnlo_lib.data.loading.augment import Augment
+import numpy as np
+
+from nnlo_lib.data.loading.augment import Augment, Mixture
 from nnlo_lib.data.loading.sampler import EpochSampler
 from nnlo_lib.data.readers.base import Array, Indices, Inputs
 
@@ -46,7 +48,7 @@ class SampleSource(Protocol):
 
 
 class BatchLoader:
-    """Loads the samples that `sampler` selects from `split` and augments them.
+    """Loads the samples that `sampler` selects from `split`, augments them and mixes them.
 
     A thread reads large batches ahead. Memory use: the batches in flight and 24 bytes per sample (its class,
     its index and its place in the epoch's order). The operating system can evict the memory-mapped pages of
@@ -55,8 +57,11 @@ class BatchLoader:
     Without `augment`, images are loaded as stored.
     """
 
-    def __init__(self, split: SampleSource, sampler: EpochSampler, augment: Augment | None = None) -> None:
-        self._split, self._sampler, self._augment = split, sampler, augment
+    def __init__(
+        self, split: SampleSource, sampler: EpochSampler, augment: Augment | None = None,
+        mixture: Mixture | None = None,
+    ) -> None:  # fmt: skip
+        self._split, self._sampler, self._augment, self._mixture = split, sampler, augment, mixture
 
     @property
     def samples(self) -> int:
@@ -89,10 +94,14 @@ class BatchLoader:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return this worker's batch in a step of an epoch."""
-        ids = self._sampler.ids(epoch, step)
-        inputs, labels = self._split.take(ids)
+        ids, position = self._sampler.ids(epoch, step), self._sampler.position(epoch, step)
+        mixture = self._mixture if len(ids) else None
+        read = np.append(ids, self._sampler.next_id(epoch, step)) if mixture else ids
+        inputs, labels = self._split.take(read)
         if self._augment:
-            inputs = self._augment(inputs, epoch, self._sampler.position(epoch, step))
+            inputs = self._augment(inputs, epoch, position)
+        if mixture:
+            inputs, labels = mixture(inputs, labels, epoch, position)
         return Batch(step, inputs, labels, ids, len(ids), self._sampler.global_count(epoch, step))
 
 

@@ -22,6 +22,7 @@ class ShufflePurpose(IntEnum):
     VALIDATION = 2
     AUGMENT = 3
     PROCESSES = 4
+    MIXTURE = 5
 
 
 def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates: int) -> Indices:
@@ -91,6 +92,11 @@ class EpochSampler(ABC):
     def ids(self, epoch: int, step: int) -> Indices:
         """Return the indices of this worker's samples in a step."""
         return self.order(epoch)[slice(*self._span(epoch, step))]
+
+    def next_id(self, epoch: int, step: int) -> Indices:
+        """Return (1,) the sample after this worker's samples of a step in the order, the first after the last."""
+        order = self.order(epoch)
+        return order[[self._span(epoch, step)[1] % len(order)]]
 
     def position(self, epoch: int, step: int) -> int:
         """Return the position of this worker's first sample of a step; its other samples follow.

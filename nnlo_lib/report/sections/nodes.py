@@ -74,6 +74,9 @@ def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRang
         if gaps := [gap for job in group if (gap := job.summary.get("spectral_gap")) is not None]:
             graph = str(group[0].config_section("topology").get("name", MISSING))
             cells |= {"graph": graph, "spectral gap": _format_values(gaps)}
+            # Summaries of older versions have no such number.
+            if counts := [each for job in group if (each := job.summary.get("effective_neighbors"))]:
+                cells["effective neighbors"] = _format_values(counts)
         if span := found.get(run):
             ends = {f"validation {span.metric}": span.mean, "worst node": span.worst, "best node": span.best}
             cells |= {"nodes": str(span.nodes)}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import size_text
-from nnlo_lib.data.loading.augment import Augment, Draws
+from nnlo_lib.data.loading.augment import Augment, Draws, Mixture
 from nnlo_lib.data.readers.base import Indices
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.train.replica.device import to_device
@@ -80,3 +80,13 @@ class ResidentAugment(Augment):
         if self.pad or self.window:
             changed.masked_fill_((rows < 0) | (columns < 0), 0)
         return changed.view(images.dtype)
+
+
+class ResidentMixture(Mixture):
+    """Mixes samples on their device, to the bits of Mixture."""
+
+    def _numbers(self, array: Tensor) -> Tensor:
+        return array.to(torch.float64 if array.dtype == torch.float64 else torch.float32)
+
+    def _placed(self, values: Any, beside: Tensor) -> Tensor:
+        return to_device(values, str(beside.device))

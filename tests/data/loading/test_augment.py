@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnlo_lib.data.loading.augment import Augment, center_crop
+from nnlo_lib.data.loading.augment import Augment, Mixture, center_crop
 
 RNG = np.random.default_rng(0)
 
@@ -102,3 +102,37 @@ def test_the_center_crop_leaves_smaller_images_alone():
     assert np.array_equal(cut, pixels[:, :, 1:4, 1:4])
     assert center_crop((pixels,), 9)[0].shape == pixels.shape
     assert Augment(0.5, 2, 3)((pixels[:0],), 0, 0)[0].shape == (0, 1, 3, 3)
+
+
+def test_a_mixture_has_a_rectangle_of_the_next_image_or_a_share_of_all_of_it():
+    before, labels = images(4001, 7, 5).astype(np.float64), RNG.permutation(4001)
+    (after,), targets = Mixture(mixup=0.5, cutmix=1, seed=1)((before,), labels, 3, 11)
+    assert targets[:, :2].tolist() == list(map(list, pairwise(labels)))
+    cuts, covered = [], np.zeros((7, 5))
+    for image, one, other, share in zip(after, before, before[1:], targets[:, 2], strict=False):
+        kept, taken = (image == one).all(0), (image == other).all(0)
+        if (kept | taken).all():
+            rows, columns = (~kept).any(1), (~kept).any(0)
+            assert np.array_equal(~kept, np.outer(rows, columns)), "a rectangle without holes"
+            assert (np.diff(np.flatnonzero(rows)) == 1).all()
+            assert (np.diff(np.flatnonzero(columns)) == 1).all()
+            assert share == pytest.approx(kept.mean())
+            cuts.append(share)
+            covered += ~kept
+        else:
+            np.testing.assert_allclose(image, share * one + (1 - share) * other)
+    fractions = np.setdiff1d(targets[:, 2], cuts)
+    assert 1800 < len(cuts) < 2200
+    assert 0.46 < fractions.mean() < 0.54  # of Beta(0.5, 0.5), whose variance is 1/8
+    assert 0.11 < fractions.var() < 0.14
+    assert covered.min() > 0.05 * len(cuts), "every pixel"
+
+
+def test_a_mixture_of_a_sample_depends_on_its_position_alone():
+    before, labels = images(30), np.arange(30) + 1j
+    mixture = Mixture(mixup=0.3, cutmix=2, seed=1)
+    (whole,), targets = mixture((before,), labels, 3, 100)
+    (part,), of_part = mixture((before[10:21],), labels[10:21], 3, 110)
+    assert np.array_equal(whole[10:20], part)
+    assert np.array_equal(targets[10:20], of_part)
+    assert not np.array_equal(mixture((before,), labels, 4, 100)[0][0], whole)

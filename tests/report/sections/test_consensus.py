@@ -112,6 +112,7 @@ def test_graph_and_distances_of_the_runs_that_have_them(fake):
     assert list(found.rows) == ["dsgd"]
     row = dict(zip(found.headings, found.rows["dsgd"], strict=True))
     assert (row["graph"], row["spectral gap"], row["nodes"]) == ("cycle", "0.6667", "4")
+    assert row["effective neighbors"] == "3.438"
     assert (row["distance to mean"], row["normalized"]) == ("0.05000", "0.005000")
     assert runs_with_node_models(jobs) == ["dsgd"]
 

@@ -32,7 +32,10 @@ from nnlo_lib.train.task import Task
 RNG = np.random.default_rng(0)
 CHANGES = {"augment": {"flip": 0.5, "pad": 2, "window": 5}, "crop": 6, "normalize": "standard"}
 CASES = {
-    "changed images in parts": ("allreduce", {"data": CHANGES, "train": {"accumulate": 3}}),
+    "changed images in parts": (
+        "allreduce",
+        {"data": CHANGES, "train": {"accumulate": 3}, "problem": {"mixup": 0.3, "cutmix": 1}},
+    ),
     "own samples": ("dsgd", {"data": {"partition": {"name": "contiguous"}, "stream": {"window": 50}}}),
     "dealt": ("downpour", ASYNCHRONOUS["downpour"] | {"train": {"dealing": "dynamic"}}),
 }

@@ -90,7 +90,7 @@ def test_batched_gradients_in_float64_have_the_digits_of_float64(tmp_path, small
         train = {"batch_size": batch_size, "precision": "float64", "optimizer": SGD, "epochs": 1}
         parallel = {"ranks": 3, "transport": "simulated", "simulation": {"compute": compute}}
         settings = {"train": train, "parallel": parallel, "model": {"name": "simplemlp"}}
-        settings |= {"problem": {"class_weights": {"1": 9}}, "metrics": ["balanced_accuracy"]}
+        settings |= {"problem": {"class_weights": {"1": 9}, "mixup": 0.4}, "metrics": ["balanced_accuracy"]}
         simulate(watched(tmp_path / compute, small_store, {}, **settings))
         weights.append(load_file(tmp_path / compute / "model.safetensors"))
     for name, exact in weights[0].items():
