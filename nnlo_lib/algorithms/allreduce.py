@@ -18,7 +18,9 @@ class AllReduce(Algorithm):
     batch; Theano-MPI's `cdd` is the same mathematics. Invariant: all replicas are equal after each step.
     Bytes per rank and step: 8 P (n - 1) / n, or 4 P (n - 1) if that is at most 32 KiB. Messages of `bucket`
     bytes are sent while the backward pass still runs; with 0, one message is sent after it. Both give the
-    same bits. `shard: optimizer` is ZeRO's stage 1 (Rajbhandari et al. 2020, arXiv:1910.02054): each rank adds, and its
+    same bits.
+
+    `shard: optimizer` is ZeRO's stage 1 (Rajbhandari et al. 2020, arXiv:1910.02054): each rank adds, and its
     optimizer updates, one part; then all parts are gathered. 8 P (n - 1) / n bytes, the same bits.
     """
 

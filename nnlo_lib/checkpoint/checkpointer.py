@@ -35,6 +35,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.state.training_records import RunLog
 
+MAX_SNAPSHOTS = 8  # copies of the states of simulated ranks that are written at the same time
+
 
 @dataclass(frozen=True)
 class CheckpointPosition:
@@ -87,7 +89,8 @@ class Checkpointer:
         self.folder, self._comm, self._journal = folder, comm, journal
         self._key, self._code = key, code
         self._publisher = Committer(folder, config, comm.size, patience, read_lease(folder))
-        self._snapshot = HostSnapshot()
+        # Simulated ranks take turns, so that a process of 1,000 ranks neither copies all states nor starts 1,000 threads.
+        self._snapshot = comm.shared(f"snapshot {comm.rank % MAX_SNAPSHOTS}", HostSnapshot)
         self._rank_writer: BackgroundTask | None = None
         self._commit_task: BackgroundTask | None = None
         self._abort_event = Event()
@@ -117,7 +120,7 @@ class Checkpointer:
         copy = RankState(
             self._snapshot.copy_to_host(part.tensors), part.progress, part.common if self._leaves_out else ()
         )
-        self._rank_writer = BackgroundTask(lambda: self._write(number, copy))
+        self._rank_writer = self._snapshot.writer = BackgroundTask(lambda: self._write(number, copy))
         if self._comm.rank == 0:
             seconds = time.monotonic() - started
             manifest = CheckpointManifest(
@@ -288,9 +291,12 @@ class HostSnapshot:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
+        self.writer: BackgroundTask | None = None  # reads the last copies
 
     def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return copies of `tensors` in host memory, valid until the next call."""
+        """Wait for `writer`; return copies of `tensors` in host memory, valid until the next call."""
+        if self.writer:
+            self.writer.join()
         former, self._buffers = self._buffers, {}
         for name, tensor in tensors.items():
             buffer = former.get(name)

@@ -27,7 +27,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import (
     next_checkpoint_number,
     refuse_other_formats,
 )
-from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
+from nnlo_lib.checkpoint.checkpointer import MAX_SNAPSHOTS, Checkpointer, CheckpointPosition, HostSnapshot
 from nnlo_lib.checkpoint.commit import SaveInterval, checkpoints_to_keep
 from nnlo_lib.checkpoint.rank_file import RankState
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
@@ -191,10 +191,22 @@ def test_the_copy_is_the_state_at_the_call_of_save(tmp_path):
         part = saved(rank, 1)
         checkpoints.save(part, CheckpointPosition(0, 1, {}), {})
         part.tensors["theta"].zero_()
-        return checkpoints.wait_until_saved()
+        assert checkpoints.wait_until_saved()
+        return checkpoints._snapshot
 
-    together(tmp_path, work)
-    assert torch.equal(together(tmp_path, load)[1].tensors["theta"], saved(1, 1).tensors["theta"])
+    # More ranks than snapshots.
+    ranks = 2 * MAX_SNAPSHOTS
+    assert len(set(together(tmp_path, work, ranks=ranks))) == MAX_SNAPSHOTS
+    for rank, (tensors, *_) in enumerate(together(tmp_path, load, ranks=ranks)):
+        assert torch.equal(tensors["theta"], saved(rank, 1).tensors["theta"])
+
+
+def test_a_snapshot_is_reused_after_its_file_is_written():
+    snapshot, seen = HostSnapshot(), []
+    copy = snapshot.copy_to_host({"theta": torch.zeros(1)})
+    snapshot.writer = SimpleNamespace(join=lambda: seen.append(copy["theta"].item()))
+    assert snapshot.copy_to_host({"theta": torch.ones(1)})["theta"] is copy["theta"]
+    assert (seen, copy["theta"].item()) == ([0.0], 1.0)
 
 
 def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):

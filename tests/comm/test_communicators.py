@@ -75,3 +75,29 @@ def test_an_exception_in_one_simulated_rank_ends_all():
 
     with pytest.raises(ValueError, match="had enough"):
         SimulatedWorld(3).run(program)
+
+
+def test_simulated_ranks_share_what_the_first_of_them_makes():
+    def program(comm):
+        made = comm.shared("one", list)
+        made.append(comm.rank)
+        return made, comm.split(comm.rank % 2).shared("one", dict), comm.shared("other", list)
+
+    found = SimulatedWorld(3).run(program)
+    assert all(one is within is found[0][0] and other is not one for one, within, other in found)
+    assert found[0][0] == [0, 1, 2]
+
+
+def test_a_vector_for_several_ranks_is_one_copy_of_its_value_at_the_call():
+    def program(comm):
+        vector = torch.tensor([float(comm.rank)])
+        others = [rank for rank in range(comm.size) if rank != comm.rank]
+        found = comm.exchange_like(vector, dict.fromkeys(others, vector), others)
+        vector.fill_(-1)
+        return found
+
+    found = SimulatedWorld(3).run(program)
+    assert [{source: each.item() for source, each in own.items()} for own in found] == [
+        {1: 1, 2: 2}, {0: 0, 2: 2}, {0: 0, 1: 1}
+    ]  # fmt: skip
+    assert found[1][0].data_ptr() == found[2][0].data_ptr()

@@ -41,6 +41,12 @@ def test_ranks_without_communication_do_not_claim_one_model(tmp_path):
     assert "parameters of" not in own(tmp_path / "one", NOTHING, ranks=1).finish()
 
 
+def test_a_class_reads_the_gradient_in_any_method(tmp_path):
+    """A subclass of dsgd inherits `keeps_gradient`, but may have methods that need the gradient."""
+    reads = method("on_parameters", "assert replica.grad.any()", arguments="self, replica")
+    own(tmp_path, "    keeps_gradient = False\n" + method("on_gradient", MEAN) + reads).finish()
+
+
 STATEFUL = {
     "tensor": ("self.m = torch.zeros_like(replica.grad)", "self.m.add_(replica.grad)", "self.m"),
     "made later": ("pass", "self.m = replica.grad.clone()", "self.m"),

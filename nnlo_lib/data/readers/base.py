@@ -54,6 +54,7 @@ class ConversionUnit:
     """The part of a data set that becomes one shard; units are independent and can be converted in parallel.
 
     Attributes:
+        split: `train`, `validation` or `test`.
         name: name of the shard, such as train-00000-of-00006.
         origin: file that an error about a sample names.
         read: reads the samples from the files again at each call; may raise UserError.
@@ -106,8 +107,11 @@ class DatasetContents:
     """Contents of the files of a data set.
 
     Attributes:
+        units: the shards of all splits.
+        inputs: name of each input of the model.
         first_class: number of the first class in the stored labels.
         classes: number of classes if the reader knows it before it reads the samples.
+        class_names: names of the classes in the order of their numbers.
         non_finite: whether NaN and infinity in a sample are an error, or allowed and counted.
         notes: sentences about changes of the values, which the manifest keeps.
         columns: columns of a table in the order of the inputs, which the manifest keeps for predictions.
@@ -182,7 +186,9 @@ def warn_once(text: str) -> None:
 def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:
     """Return (name, first sample, end) of each shard of samples 0..samples-1.
 
-    Names are like train-00000-of-00006. A shard of several samples has at most MAX_SHARD_BYTES.
+    Args:
+        split: first part of names like train-00000-of-00006.
+        sample_bytes: size of a stored sample in bytes; a shard of several samples has at most MAX_SHARD_BYTES.
     """
     shard_size = max(1, min(shard_size, MAX_SHARD_BYTES // max(1, sample_bytes)))
     count = -(-samples // shard_size)

@@ -225,7 +225,7 @@ class Evaluator:
             sums = self._sums(0, 1)
         else:
             sums = stack.evaluate_replicas(epoch, split, samples)[comm.rank]
-        nodes = [self._context.problem.means(torch.tensor(each)) for each in comm.gather(sums.tolist())]
+        nodes = comm.gather(self._context.problem.means(torch.tensor(sums.tolist())))
         if comm.rank == 0:
             for node, means in enumerate(nodes):
                 self._recorder.nodes.append({"epoch": epoch, "node": node, **means})

@@ -13,6 +13,7 @@ from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
+from nnlo_lib.algorithms.dsgd import DSGD
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import DivergedError, UserError
@@ -42,6 +43,39 @@ def test_no_optimizer_is_given_more(tmp_path, manifest, case, monkeypatch):
     assert len(lengths) > 10
     assert max(lengths) <= 0.5 * 0.01 * (1 + 1e-9)
     assert max(lengths) > 0.5 * 0.0099
+
+
+def test_replicas_borrow_the_memory_of_their_gradients():
+    first, second = (Replica(nn.Linear(2, 1, bias=False)) for _ in range(2))
+    free = []
+    for replica in (first, second):
+        replica.share_gradient(free)
+    # The passes overlap: the memory that is free is enough for one of them.
+    for factor, replica in enumerate((first, second), 1):
+        replica.backward(replica.forward(torch.full((1, 2), float(factor))).sum())
+    memory = [replica.grad.data_ptr() for replica in (first, second)]
+    assert (first.grad.tolist(), second.grad.tolist()) == ([1, 1], [2, 2])
+    for replica in (first, second):
+        replica.release_gradient()
+        assert not hasattr(replica, "grad")
+        assert replica.module.weight.grad is None
+    # The layer's gradient is a view of the memory of the last pass, whose values are gone.
+    first.backward(first.forward(torch.ones(1, 2)).sum())
+    assert (len(memory), len(free), first.grad.tolist()) == (2, 0, [1, 1])
+    assert first.grad.data_ptr() == first.module.weight.grad.data_ptr() == memory[1]
+
+
+def test_borrowed_gradients_change_no_bit(tmp_path, manifest, monkeypatch):
+    borrowers, share = [], Replica.share_gradient
+    monkeypatch.setattr(
+        Replica, "share_gradient", lambda self, free: (borrowers.append(self), share(self, free))
+    )
+    jobs = [simulate(task(tmp_path / "borrowed", manifest, "dsgd", {}))]
+    assert len(borrowers) == 4
+    monkeypatch.setattr(DSGD, "keeps_gradient", True)
+    jobs.append(simulate(task(tmp_path / "own", manifest, "dsgd", {})))
+    assert len(borrowers) == 4
+    assert len({job.paths.model.read_bytes() for job in jobs}) == 1
 
 
 def test_nothing_to_clip_is_refused():
