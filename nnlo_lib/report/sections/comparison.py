@@ -103,7 +103,7 @@ def job_figure(table: pd.DataFrame, metric: ComparedMetric) -> Figure | None:
         "label": known["run"], "color": known["run"].map(runs.index) % COLORS, "value": values,
         "y": axis.drawn(values), "mean": axis.drawn(means),
     })  # fmt: skip
-    title = f"{metric.words.capitalize()} of each training task"
+    title = f"{metric.words[0].upper()}{metric.words[1:]} of each training task"
     text = f"{title}, a row of dots per run; the tick is the mean."
     return Figure(title, axis.note, text, dot_spec(points, axis.encoding))
 

@@ -111,11 +111,11 @@ SPEEDS = (
 def quality_metrics(table: pd.DataFrame) -> list[ComparedMetric]:
     """Return the metrics that say which run has the better model; the first ranks the runs.
 
-    The balanced accuracy comes first if all jobs have it, as with imbalanced labels, then the accuracy, the other metrics
-    that all jobs have, and the loss if all jobs have the same loss function. With folds, metrics of the validation folds are compared: test results of models that share most
-    of their training samples vary less than new data would make them vary. If validation samples chose the weights,
-    the test split is used nevertheless, seed by seed. Runs of GANs have no such metric, because each critic measures
-    only its own generator.
+    The balanced accuracy comes first if all jobs have it, as with imbalanced labels, then the accuracy, the other
+    metrics that all jobs have, and the loss if all jobs have the same loss function. With folds, metrics of the
+    validation folds are compared: test results of models that share most of their training samples vary less than new
+    data would make them vary. If validation samples chose the weights, the test split is used nevertheless, seed by
+    seed. Runs of GANs have no such metric, because each critic measures only its own generator.
     """
     if table["problem"].eq("gan").any():
         return []
