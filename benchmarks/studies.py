@@ -1,4 +1,4 @@
-"""Which way of distributing: `python benchmarks/studies.py links | unreliable --source FOLDER [--quick]`.
+"""Which way of distributing: `python benchmarks/studies.py links | different | unreliable --source FOLDER [--quick]`.
 
 A study is a file of benchmarks/studies: ways to distribute a training, machines, and an experiment. The learning rate of each way is
 searched by `nnlo search` with the same number of trials, on the first machine. Then `nnlo all` trains each way on each machine,
@@ -74,7 +74,7 @@ class Study:
         return pd.concat(self._histories(rates), ignore_index=True)
 
     def _tuned(self, way: str) -> float:
-        """Return the best learning rate of a search on the first machine."""
+        """Return the best learning rate of a search on the first machine, times the study's margin."""
         changes = next(iter(self.machines.values())), self.ways[way], self.tune["experiment"]
         settings = reduce(merge_settings, changes, self.experiment)
         rate, factor = settings["train"]["optimizer"]["lr"], self.tune["factor"]
@@ -89,7 +89,7 @@ class Study:
         name = f"{self.name}-tune-{_slug(way)}"
         _nnlo("search", self._write(settings | {"name": name, "search": search}))
         best = yaml.safe_load(Path(f"results/{name}/search/best.yaml").read_text())
-        return float(best["train"]["optimizer"]["lr"])
+        return float(best["train"]["optimizer"]["lr"]) * float(self.tune.get("margin", 1))
 
     def _histories(self, rates: dict[str, float]) -> Iterator[pd.DataFrame]:
         for way in self.ways:
@@ -149,6 +149,13 @@ def print_table(rows: pd.DataFrame, target: float | None) -> None:
         )
 
 
+def print_gap(rows: pd.DataFrame) -> None:
+    """Print how many percent of the gap between the second way and the first each way closes."""
+    means = summary(rows, None).groupby("way", sort=False)[["test", "validation"]].mean()
+    best, plain = means.iloc[0], means.iloc[1]
+    print((100 * (means - plain) / (best - plain)).round().to_string())
+
+
 def _cell(values: "pd.Series[float]") -> str:
     digits = 1 if values.max() >= 10 else 2
     return f"{values.mean():.{digits}f} ({values.min():.{digits}f} to {values.max():.{digits}f})"
@@ -166,6 +173,11 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
             places = [[*study.machines].index(machine) for machine, _ in reached]
             panel.plot(places, reached.mean(), color, marker="o", label=way)
             panel.vlines(places, reached.min(), reached.max(), color)
+        elif study.name == "different":
+            epochs = rows[rows["way"] == way].groupby("epoch")
+            sent, accuracy = epochs["bytes"].mean() / 1e6, epochs["val_accuracy"]
+            panel.plot(sent, accuracy.mean(), color, label=way)
+            panel.fill_between(sent, accuracy.min(), accuracy.max(), color=color, alpha=0.15, lw=0)
         else:
             machines = end.groupby("machine", sort=False)
             goodput, accuracy = 100 * machines["speed"].mean() / study.ideal_speed, machines["test"]
@@ -174,6 +186,7 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
             panel.vlines(goodput, accuracy.min(), accuracy.max(), color, lw=0.8)
     texts = {
         "links": ("links", "virtual seconds to 97 % (logarithmic)"),
+        "different": ("MB sent by all nodes (logarithmic)", "validation accuracy, mean of the nodes, %"),
         "unreliable": (
             "goodput, % of what all ranks compute without waiting; dot: unreliable machine",
             "test accuracy, %",
@@ -182,6 +195,8 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
     panel.set(xlabel=texts[0], ylabel=texts[1])
     if study.name == "links":
         panel.set(yscale="log", xticks=range(len(study.machines)), xticklabels=study.machines)
+    elif study.name == "different":
+        panel.set(xscale="log", ylim=(40, 100))
     panel.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, target)
 
@@ -212,6 +227,8 @@ def main() -> None:
         table.parent.mkdir(exist_ok=True)
         study.run().to_csv(table, index=False, float_format="%.6g")
     print_table(pd.read_csv(table), study.target)
+    if study.name == "different":
+        print_gap(pd.read_csv(table))
     draw(study, pd.read_csv(table), IMAGES / f"{study.name}.svg")
     record(IMAGES / f"{study.name}.svg", STUDIES / f"{study.name}.yaml")
 
