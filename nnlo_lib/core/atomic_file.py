@@ -122,10 +122,16 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
-    """Yield one message per difference of two JSON values, with its dotted key; a missing value is null."""
+def differences(recorded: Any, current: Any, chosen: Any, key: str = "") -> Iterator[str]:
+    """Yield one message per difference of two JSON values, with its dotted key; a missing value is null.
+
+    A key that was not recorded, which may be of a later version, counts only if it is in `chosen`, the values of `current`
+    that are no defaults.
+    """
     if isinstance(recorded, dict) and isinstance(current, dict):
-        for name in sorted({*recorded, *current}):
-            yield from differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)
+        chosen = chosen if isinstance(chosen, dict) else {}
+        for name in sorted({*recorded, *chosen} & {*recorded, *current}):
+            path = f"{key}.{name}" if key else name
+            yield from differences(recorded.get(name), current.get(name), chosen.get(name), path)
     elif recorded != current:
         yield f"{key} was {json.dumps(recorded)} and is {json.dumps(current)}"

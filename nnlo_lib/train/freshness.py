@@ -88,7 +88,10 @@ def _published(task: Task) -> Freshness:
             return Freshness("longer", longer)
         free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA)
         before, now = (each.with_defaults_for(*free).shown for each in (recorded, run))
-        reasons = [*differences(before, now), *([f"files changed: {', '.join(changed)}"] if changed else [])]
+        reasons = [
+            *differences(before, now, now),
+            *([f"files changed: {', '.join(changed)}"] if changed else []),
+        ]
         return _outdated(task, f"of other settings: {'; '.join(reasons)}")
     data = summary.get("data", {})
     if data.get("manifest") != str(task.manifest):

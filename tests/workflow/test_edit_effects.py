@@ -1,5 +1,6 @@
 """Each key of the experiment file has a declared effect of an edit, and the edit has this effect."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from helpers.trial_results import write_result
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.base import EditEffect, edit_effects, keys_with
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.validate import SHARED_DATA_KEYS
 from nnlo_lib.search.study.storage import freeze_or_verify_settings
@@ -123,6 +125,19 @@ def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
             freeze_or_verify_settings(tmp_path, other)
     else:
         freeze_or_verify_settings(tmp_path, other)
+
+
+def test_a_search_of_a_version_without_a_key_goes_on(tmp_path):
+    base = Experiment.model_validate(BASE)
+    freeze_or_verify_settings(tmp_path, base)
+    write_result(tmp_path)
+    path = SearchPaths(tmp_path).settings
+    settings = json.loads(path.read_text())
+    del settings["train"]["accumulate"], settings["problem"]["mixup"]
+    path.write_text(json.dumps(settings))
+    freeze_or_verify_settings(tmp_path, base)
+    with pytest.raises(UserError, match=r"other settings: train\.accumulate was null and is 2; restore"):
+        freeze_or_verify_settings(tmp_path, edited(base, "train.accumulate", 2))
 
 
 # `search.blocks` is of the executor mpi alone.

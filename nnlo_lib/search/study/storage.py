@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from nnlo_lib.config import Experiment, Run, merge_settings
-from nnlo_lib.config.base import EditEffect, keys_with, without_keys
+from nnlo_lib.config.base import EditEffect, keys_with, non_defaults, without_keys
 from nnlo_lib.config.model import input_files
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths, SearchPaths, store_of
 from nnlo_lib.config.search import SearchConfig
@@ -162,7 +162,8 @@ def _may_be_finished(content: bytes) -> bool:
 
 def _changes(path: Path, experiment: Experiment) -> list[str]:
     """Return one message per frozen setting that differs from the file `path`."""
-    return list(differences(without_keys(_read(path), MUTABLE_KEYS), settings_to_freeze(experiment)))
+    frozen = without_keys(_read(path), MUTABLE_KEYS)
+    return list(differences(frozen, settings_to_freeze(experiment), non_defaults(experiment)))
 
 
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
