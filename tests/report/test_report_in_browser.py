@@ -144,14 +144,17 @@ def test_fifteen_runs_print_and_say_their_numbers_without_scripts(browser, fake,
     colored = browser.page.locator("#curves .vega").first.locator("svg .mark-line path[stroke^='var(--run']")
     assert colored.count() == 0
     browser.page.locator(".legend button").nth(3).click()
-    browser.page.wait_for_function("figures[1].signal('hidden').length == 14")
+    first = (
+        "figures[[...document.querySelectorAll('.vega')].indexOf(document.querySelector('#curves .vega'))]"
+    )
+    browser.page.wait_for_function(f"{first}.signal('hidden').length == 14")
     assert colored.count() == 1
     figure = browser.page.locator("#curves .vega").first
     figure.scroll_into_view_if_needed()
     box = figure.bounding_box()
     browser.page.mouse.move(box["x"] + 150, box["y"] + 100)
     browser.page.mouse.move(box["x"] + 155, box["y"] + 100)
-    browser.page.wait_for_function("figures[1].signal('lit') >= 0")
+    browser.page.wait_for_function(f"{first}.signal('lit') >= 0")
     assert "algorithm-" in browser.page.locator("#vg-tooltip-element").inner_text()
     assert browser.page.pdf(format="A4").startswith(b"%PDF")
     plain = browser.page.context.browser.new_context(java_script_enabled=False).new_page()
