@@ -5,10 +5,13 @@ import subprocess
 import time
 
 import pytest
+import yaml
 from helpers.fault_injection import FaultPlan, InjectedFault, injected_faults
 from helpers.repository_copy import environment
 from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait
+
+from nnlo_lib.config.algorithm import ALGORITHMS
 
 pytestmark = [pytest.mark.mpi, pytest.mark.processes]
 OUTPUTS = ("model.safetensors", "history.csv", "summary.json", "trace.json", "log.txt", "evaluation.json")
@@ -67,15 +70,29 @@ class Failing(nn.Linear):
 def failing(shape, classes):
     return Failing(shape[0] * shape[1] * shape[2], classes)
 """
+GRAPHS = {"d2": {"name": "cycle", "weights": "lazy_metropolis"}}
 LIMIT_S = 300  # half of the time after which ranks give up waiting for a peer
 
 
-@pytest.mark.real
-def test_an_exception_in_a_rank_ends_all(tmp_path):
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(name, marks=pytest.mark.real if name == "gosgd" else pytest.mark.exhaustive)
+        for name in ALGORITHMS
+    ],
+)
+def test_an_exception_in_a_rank_ends_all(tmp_path, algorithm):
+    """Settings that the algorithm does not use are left out."""
     (tmp_path / "failing.py").write_text(FAILING)
-    run = training(
-        tmp_path, "gosgd", ranks=4, model={"name": "failing.py:failing"}, topology={"name": "cycle"}
-    )
+    row = ALGORITHMS[algorithm]
+    graph = {"topology": GRAPHS.get(algorithm, {"name": "cycle"})} if row.graph_properties else {}
+    run = training(tmp_path, algorithm, ranks=4, model={"name": "failing.py:failing"}, **graph)
+    settings = yaml.safe_load((tmp_path / "t.yaml").read_text())
+    if row.step == "algorithm's":
+        del settings["train"]["optimizer"]
+    elif algorithm == "scaffold":
+        settings["train"]["optimizer"] = {"name": "sgd", "lr": 0.01}
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(settings))
     said = run.finish(expect=2)
     report = json.loads((run.job / "state/failures/2").read_text())
     assert time.time() - report["time"] < LIMIT_S
