@@ -62,7 +62,7 @@ class QuasiGlobalMomentum(DecentralizedAlgorithm):
         psi_i = optimizer(theta_i, g_i) + mu m_i;    theta_i^new: what `inner` makes of psi_i;    m_i <- mu m_i + (1 - mu) (theta_i^new - theta_i)
 
     Lin et al., Quasi-Global Momentum, 2021, arXiv:2102.04761, algorithm 1 (QG-DSGDm), where -lr m_i is written out: it is
-    the same if the learning rate is constant. Invariant and bytes: those of `inner`.
+    the same if the learning rate is constant. The invariant of `inner` holds; no bytes are added.
     """
 
     def __init__(self, inner: DecentralizedAlgorithm, mu: float) -> None:

@@ -103,7 +103,7 @@ class Scaffold(FederatedRounds):
         c_i+ = mean of the H g_i;    theta <- (1/m) sum_S theta_i;    c <- c + (1/n) sum_S (c_i+ - c_i);    c_i <- c_i+
 
     Karimireddy et al., SCAFFOLD, 2020, arXiv:1910.06378, algorithm 1 with a global step of 1; all c start at 0. With a
-    constant rate, c_i+ is option II: c_i - c + (theta - theta_i) / (H lr). `participation` is that of `average`.
+    constant rate, c_i+ is option II: c_i - c + (theta - theta_i) / (H lr). `participation`: as for `average`.
 
     Invariant: after each round all replicas are equal, and c is the mean of all c_i. Bytes per rank and round: an
     all-reduce of 8 P; if ranks rest, 8 P of m - 1 ranks to the first participant, which sends 8 P to the n - 1 others.

@@ -55,7 +55,7 @@ class DSGDConfig(QuasiGlobalMomentumConfig):
     the new parameters of lower-numbered nodes, as in DiNNO's code."""
 
     def faults(self, run: Any) -> Iterator[str]:
-        """Yield those of momentum, and a fault if a run (config.Run) combines `mixing: in_place` with compression."""
+        """Yield faults of the momentum, and one if a run (config.Run) combines `mixing: in_place` with compression."""
         yield from super().faults(run)
         if self.mixing == "in_place" and not isinstance(run.compression, NoCompressionConfig):
             yield "algorithm.mixing: in_place does not support compression; set `algorithm.mixing: simultaneous`"
@@ -72,7 +72,7 @@ class DSGTConfig(QuasiGlobalMomentumConfig):
     different data. Replaces the momentum of `train.optimizer`; 0: none."""
 
     def faults(self, run: Any) -> Iterator[str]:
-        """Yield those of momentum, and a fault if both kinds are set."""
+        """Yield faults of the momentum, and one if both kinds are set."""
         yield from super().faults(run)
         if self.quasi_global_momentum and self.momentum_tracking:
             yield "algorithm.momentum_tracking: dsgt has one momentum; set `algorithm.quasi_global_momentum: 0`, or this key to 0"

@@ -34,8 +34,8 @@ class ClassificationConfig(ImplementedConfig):
     """Alpha of mixup: training samples, and their losses, are mixed in pairs, in shares from Beta(alpha, alpha) (Zhang et
     al. 2018); 0: no mixup."""
     cutmix: float = Field(0.0, ge=0, examples=[1.0])
-    """Alpha of cutmix: a rectangle of a training image is that of another one, whose class counts by its share of the area
-    (Yun et al. 2019); 0: no cutmix. With `mixup`, each sample has one of both."""
+    """Alpha of cutmix: a rectangle of a training image is replaced by that of a second image, whose class counts by its
+    share of the area (Yun et al. 2019); 0: no cutmix. With `mixup`, each sample has one of both."""
     class_weights: ClassWeights = None
     """Weights of the classes in the loss of the training, by their names or numbers, 1 if not given; balanced: samples /
     (classes * samples of the class), of the training samples; null: no weights."""

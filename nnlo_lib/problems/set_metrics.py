@@ -1,7 +1,7 @@
 """Metrics of all samples together, by scikit-learn, curves for the report, and whether classes are guesses; does not import torch.
 
 Arrays are those of predictions.npz: `outputs` (samples, k) are probabilities or scores of classes, or values; `targets` and
-`predicted` are classes (samples,); without classes, targets are numbers (samples, k). `weights` (samples,) are those of a table.
+`predicted` are classes (samples,); without classes, targets are numbers (samples, k). `weights` (samples,) come from a table.
 """
 
 import math

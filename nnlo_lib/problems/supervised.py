@@ -45,7 +45,7 @@ class SupervisedProblem(Problem):
 
     Weights of samples are part of the targets (`Split.weighted`). They multiply the losses in the same way, and count in
     validation and evaluation, too. Targets of mixed samples (`Mixture`) have a label, another label and the share of the
-    first: losses and metrics of the training are those of both labels, with their weights, in their shares.
+    first: losses and metrics of the training are the sums over both labels, times their weights and shares.
 
     A balanced accuracy is the mean over classes of summed hits / samples of the class. Behind the sums of the other metrics are
     the samples of each class, then for each balanced accuracy the hits of each class.

@@ -135,7 +135,7 @@ class ExperimentResults:
             chosen = ComparedMetric(asked, metric_direction(asked) == "larger", split=split)
         if chosen and not (metric or "").startswith("test_") and not chosen.is_validation:
             validation = f"val_{chosen.column}"
-            # Without `metrics: [balanced_accuracy]`, no epoch measures that of imbalanced labels.
+            # Without `metrics: [balanced_accuracy]`, no epoch has this metric, even if labels are imbalanced.
             if metric is None and validation == "val_balanced_accuracy" and validation not in table:
                 validation = "val_accuracy"
             if validation in table and table[validation].notna().all():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.document_blocks import REPOSITORY, SHELL, blocks
 
+from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.workflow.plan import Plan
 from nnlo_lib.workflow.whole_experiment import write_folder
@@ -28,6 +29,11 @@ def test_the_experiment_has_six_lines_and_six_trainings(tmp_path):
     assert len(example.text.splitlines()) == 6
     (tmp_path / "mine.yaml").write_text(example.text)
     assert len(Plan.of(load_experiment(tmp_path / "mine.yaml")).jobs) == 6
+
+
+def test_the_number_of_algorithms():
+    counts = [re.findall(r"(\d+) (?:distributed )?algorithms", page.read_text()) for page in PAGES]
+    assert {number for found in counts for number in found} == {str(len(ALGORITHMS))}
 
 
 def test_one_word_for_a_profile_in_a_clone_and_after_init(tmp_path):

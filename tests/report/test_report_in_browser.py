@@ -144,9 +144,7 @@ def test_fifteen_runs_print_and_say_their_numbers_without_scripts(browser, fake,
     colored = browser.page.locator("#curves .vega").first.locator("svg .mark-line path[stroke^='var(--run']")
     assert colored.count() == 0
     browser.page.locator(".legend button").nth(3).click()
-    first = (
-        "figures[[...document.querySelectorAll('.vega')].indexOf(document.querySelector('#curves .vega'))]"
-    )
+    first = "figures.find(each => document.querySelector('#curves .vega').contains(each.container()))"
     browser.page.wait_for_function(f"{first}.signal('hidden').length == 14")
     assert colored.count() == 1
     figure = browser.page.locator("#curves .vega").first

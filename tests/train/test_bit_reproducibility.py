@@ -18,7 +18,7 @@ AUGMENTED = {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "normalize": "stan
 FEW = {"partition": {"name": "dirichlet", "alpha": 0.1}}
 THREE = {"parallel": {"ranks": 3}}
 CASES = {
-    "allreduce, augmented": {"data": AUGMENTED, **THREE},
+    "allreduce, augmented": {"data": AUGMENTED, "problem": {"mixup": 0.4, "cutmix": 1.0}, **THREE},
     # 721 samples in global batches of 144: in the last step, only one rank has a sample.
     "allreduce, a lone sample": {"train": {"batch_size": 36}},
     "allreduce, float64": {"train": {"precision": "float64"}, "parallel": {"ranks": 2}},
