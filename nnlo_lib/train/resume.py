@@ -94,7 +94,12 @@ class TrainingSaver:
             position, text = self._state.position, f" of {saved.folder}" if is_copied else ""
             # All ranks use the answer of rank 0, as in `_load`.
             self.continues_finished = context.comm.gather(_has_finished(task.state))[0]
-            if not (is_copied or self.continues_finished):
+            # Simulated ranks that leave or return are no restart of the training.
+            is_planned = (
+                context.comm.size != saved.ranks
+                and position.epoch + 1 in task.run.parallel.simulation.elastic
+            )
+            if not (is_copied or self.continues_finished or is_planned):
                 position.restarts += 1
                 text = f" (restart {position.restarts})"
             journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")

@@ -175,8 +175,7 @@ class TrainingState:
         self.position = RunPosition(**{each.name: progress[each.name] for each in fields(RunPosition)})
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
-        # Other ranks have another machine.
-        self._machine = {} if resized else progress["machine"]
+        self._machine = progress["machine"]
         # The rest of the epoch is without the samples used before, also in a second restart in this epoch.
         if resized or tensors["before"].numel():
             self.used_before_resize, epoch = tensors["before"], self.position.epoch
@@ -238,9 +237,10 @@ def _merge_rank_states(
     # The sampler skips these samples and divides the rest of the epoch among the new workers.
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
     own_part = algorithm.comm.part(parts[0].tensors["theta"].numel())
+    machine = _merge_machines(saved, parts, rank)
     if new[rank] == "server":
         server = saved.read_rank_state(rank)
-        return RankState(server.tensors | used, server.progress)
+        return RankState(server.tensors | used, server.progress | {"machine": machine})
     place, places = new[:rank].count("worker"), new.count("worker")
     # Round-robin over the old workers; new workers beyond their number start with counts of zero.
     mine = parts[place::places]
@@ -253,7 +253,20 @@ def _merge_rank_states(
         for name, tensor in parts[0].tensors.items()
     }
     clocks = [state for part in mine for state in part.progress["stopwatches"]]
-    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
+    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks, "machine": machine})
+
+
+def _merge_machines(saved: SavedCheckpoint, parts: Sequence[RankState], rank: int) -> dict[str, Any]:
+    """Return the virtual machine of a new rank, at the latest clock of the old workers; empty if there is none."""
+    machines = [part.progress["machine"] for part in parts]
+    if not all(machines):
+        return {}
+    new = {
+        "cost": {"steps": 0, "card_free": 0.0, "arrivals": []},
+        "draws": machines[0]["draws"] | {"messages": []},
+    }
+    own = saved.read_rank_state(rank).progress["machine"] if rank < saved.ranks else new
+    return own | {"clock": max(machine["clock"] for machine in machines)}
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
