@@ -50,9 +50,7 @@ class SampleTensors:
 class GradientFunction(Protocol):
     """Overwrites the replica's gradient by the gradient of a batch; returns the batch's sums, or None.
 
-    Raises:
-        DivergedError: if the loss is not finite.
-        UserError: if batch normalization gets a single sample.
+    Raises DivergedError if the loss is not finite, and UserError if batch normalization gets a single sample.
     """
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None: ...
@@ -74,9 +72,8 @@ class PassedLoss(NamedTuple):
 class LocalGradients:
     """Computes the gradient of one rank's batch, at once or in parts, one after another.
 
-    Args:
-        together: sums over ranks inside the passes (synchronized batch normalization); if set, ranks without
-            samples take part in every pass, too. None for passes of this rank alone.
+    With `together`, sums over ranks inside the passes (synchronized batch normalization), ranks without samples take part in
+    every pass, too.
     """
 
     def __init__(
@@ -92,12 +89,9 @@ class LocalGradients:
         if self._together:
             # The weight in the exchange of gradients: sums inside the pass belong to the global mean loss.
             self._together.weight = batch.count / batch.global_count
-        parts = [
-            part
-            for part in micro_batch_slices(batch.count, self._parts)
-            # Other ranks wait for this one inside the pass, even if its part is empty.
-            if part.stop > part.start or self._together
-        ]
+        ends = [batch.count * number // self._parts for number in range(self._parts + 1)]
+        # Other ranks wait for this one inside the pass, even if its part is empty.
+        parts = [slice(start, stop) for start, stop in pairwise(ends) if stop > start or self._together]
         measured: list[DeferredSums] = []
         if not parts:
             self._replica.clear_gradient()
@@ -161,22 +155,14 @@ class LocalGradients:
         return self._precision.loss_factor(loss, where, advice)
 
 
-def micro_batch_slices(count: int, parts: int) -> list[slice]:
-    """Return slices that divide `count` samples into `parts` parts of nearly equal size."""
-    ends = [count * number // parts for number in range(parts + 1)]
-    return [slice(*each) for each in pairwise(ends)]
-
-
 def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, step: int, where: str) -> str:
     """Return what to do about a loss that is infinite or NaN although each value of its samples is usable.
 
-    After 0 steps, the learning rate is not the cause.
-
-    Raises:
-        DivergedError: with the first sample that has a value which the model's type cannot hold.
+    After 0 steps, the learning rate is not the cause. Raises DivergedError with the first sample that has a value which the
+    model's type cannot hold.
     """
     for kind, tensor in samples.numbers():
-        limit = precision.largest_input if kind == "inputs" else precision.largest_target
+        limit = precision.largest(kind)
         values = tensor.reshape(len(samples.ids), -1)
         # NaN compares as False.
         wrong = ~(values.abs() <= limit)

@@ -14,13 +14,10 @@ class PassCollectives:
 
     Only for ranks that are processes: simulated ranks share torch's state of one thread (whether gradients are
     recorded, autocast, the autograd engine's queue), and none of them can pause in the middle of a pass.
-
-    Attributes:
-        weight: this rank's share of the samples of the step.
     """
 
     def __init__(self, comm: Communicator) -> None:
-        self._comm, self.weight = comm, 1.0
+        self._comm, self.weight = comm, 1.0  # this rank's share of the samples of the step
 
     def allreduce(self, vector: Tensor) -> None:
         """Overwrite `vector` (values,) with the sum over ranks."""
