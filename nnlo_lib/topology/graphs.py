@@ -107,9 +107,8 @@ def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
     rows = settings.rows or (nodes // settings.columns if settings.columns else square)
     columns = settings.columns or nodes // rows
     if rows * columns != nodes:
-        given = " and ".join(
-            f"{key} {getattr(settings, key)}" for key in ("rows", "columns") if getattr(settings, key)
-        )
+        keys = [key for key in ("rows", "columns") if getattr(settings, key)]
+        given = " and ".join(f"{key} {getattr(settings, key)}" for key in keys)
         raise UserError(
             f"topology.rows: no grid with {given} has {nodes} nodes; change or remove topology.rows and "
             f"topology.columns"
@@ -298,7 +297,6 @@ def delaunay(points: NDArray[np.float64]) -> nx.Graph:
 
     starts, neighbors = Delaunay(points).vertex_neighbor_vertices
     graph = nx.empty_graph(len(points))
-    graph.add_edges_from(
-        zip(np.repeat(graph.nodes, np.diff(starts)).tolist(), neighbors.tolist(), strict=True)
-    )
+    ends = np.repeat(graph.nodes, np.diff(starts)).tolist()
+    graph.add_edges_from(zip(ends, neighbors.tolist(), strict=True))
     return graph

@@ -312,13 +312,10 @@ class SimulatedCommunicator(Communicator):
                 return message
             if message:
                 self._event_loop.wake(self._process, message.arrival)
-            self._sleep(source, tag)
-
-    def _sleep(self, source: int, tag: int) -> None:
-        self._mailbox.awaited = source, tag
-        name = "any rank" if source == ANY else f"rank {source}"
-        self._event_loop.block(self._process, f"a message from {name}")
-        self._mailbox.awaited = None
+            self._mailbox.awaited = source, tag
+            name = "any rank" if source == ANY else f"rank {source}"
+            self._event_loop.block(self._process, f"a message from {name}")
+            self._mailbox.awaited = None
 
     def _wait_until(self, time: float) -> None:
         """Set the clock to `time` if it is earlier, then to the end of an outage of this rank, if any."""

@@ -215,10 +215,8 @@ class EventLoop:
     def _step(self) -> bool:
         """Resume the earliest process; return True if it has ended."""
         if not self._ready:
-            waiting = ", ".join(
-                f"rank {p.number} waits for {p.waits_for}" for p in self.processes if p.waits_for
-            )
-            raise PeerLostError(f"deadlock between simulated ranks: {waiting}")
+            waits = (f"rank {p.number} waits for {p.waits_for}" for p in self.processes if p.waits_for)
+            raise PeerLostError(f"deadlock between simulated ranks: {', '.join(waits)}")
         time, number = heapq.heappop(self._ready)
         # Wake-ups of a process may be left when it ends.
         if self._greenlets[number].dead:

@@ -93,6 +93,5 @@ class BestWeights:
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Restore the tensors that `state` returned."""
-        self._snapshot = {
-            name: tensor.clone() for name, tensor in tensors.items() if name.startswith("best.")
-        }
+        names = (name for name in tensors if name.startswith("best."))
+        self._snapshot = {name: tensors[name].clone() for name in names}

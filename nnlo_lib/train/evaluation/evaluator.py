@@ -175,9 +175,8 @@ class Evaluator:
         with context.phase_timer.phase("evaluate"):
             failpoint("training.evaluate")
             measured |= self._validation_metrics()
-            return measured | check_invariant_and_consensus(
-                state.algorithm, context.replica, state.position.where
-            )
+            where = state.position.where
+            return measured | check_invariant_and_consensus(state.algorithm, context.replica, where)
 
     def _validation_metrics(self) -> dict[str, float]:
         context, position = self._context, self._state.position

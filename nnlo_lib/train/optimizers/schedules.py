@@ -104,7 +104,14 @@ def learning_rate(
         case rules.PolynomialScheduleConfig():
             return float(schedule.final + (start - schedule.final) * (1 - at.fraction_done) ** schedule.power)
         case rules.OneCycleScheduleConfig():
-            return start * _cycle(schedule, at)
+            # The round of the peak, as in torch's OneCycleLR.
+            peak = max(0.0, schedule.rise * at.rounds - 1)
+            if at.round < peak:
+                return start * _half_cosine(schedule.start, 1, at.round / peak)
+            # Less than one round remains after a late peak, and no round in a training of a single round.
+            fall = at.rounds - 1 - peak
+            phase = min(1.0, (at.round - peak) / fall) if fall > 0 else 0.0
+            return start * _half_cosine(1, schedule.final, phase)
         case rules.PlateauScheduleConfig():
             rate = start
             for _ in range(falls):
@@ -137,16 +144,6 @@ def _phase(schedule: rules.CosineScheduleConfig, at: SchedulePosition) -> float:
     while passed >= period:
         passed, period = passed - period, period * schedule.stretch
     return passed / period
-
-
-def _cycle(schedule: rules.OneCycleScheduleConfig, at: SchedulePosition) -> float:
-    # The round of the peak, as in torch's OneCycleLR.
-    peak = max(0.0, schedule.rise * at.rounds - 1)
-    if at.round < peak:
-        return _half_cosine(schedule.start, 1, at.round / peak)
-    # Less than one round remains after a late peak, and no round in a training of a single round.
-    fall = at.rounds - 1 - peak
-    return _half_cosine(1, schedule.final, min(1.0, (at.round - peak) / fall) if fall > 0 else 0.0)
 
 
 def num_plateau_drops(schedule: rules.PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -59,16 +59,6 @@ class GradientFunction(Protocol):
         """Raise a DivergedError of an earlier call that was not raised yet: a GPU tells a loss after the call."""
 
 
-class PassedLoss(NamedTuple):
-    """A loss on its way from the GPU to `value`, where it is after `arrival`; the samples and the place for errors."""
-
-    value: Tensor
-    arrival: torch.cuda.Event
-    samples: SampleTensors
-    where: str
-    step: int
-
-
 class LocalGradients:
     """Computes the gradient of one rank's batch, at once or in parts, one after another.
 
@@ -82,7 +72,7 @@ class LocalGradients:
     ) -> None:  # fmt: skip
         self._replica, self._problem, self._tensors, self._comm = replica, problem, tensors, comm
         self._precision, self._parts, self._together = precision, parts, together
-        self._passed: PassedLoss | None = None
+        self._check_last: Callable[[], object] | None = None  # of a loss on its way from the GPU
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None:
         seed_step(seed, str(self._replica.theta.device))
@@ -105,9 +95,8 @@ class LocalGradients:
                 self._comm.advance_clock(batch.count)
             # The gradient sums those of the parts' mean losses, weighted by their numbers of samples.
             weight = share * factor
-            self._replica.backward(
-                loss if weight == 1 else loss * weight, part is parts[0], part is parts[-1]
-            )
+            weighted = loss if weight == 1 else loss * weight
+            self._replica.backward(weighted, part is parts[0], part is parts[-1])
             # Neither empty parts nor an overflow (weight NaN) contribute to the metrics.
             measured += [sums] if weight > 0 else []
         if len(measured) < 2:
@@ -116,10 +105,9 @@ class LocalGradients:
 
     def finish(self) -> None:
         """Raise DivergedError if the loss of the last call, which a GPU tells after the call, was not finite."""
-        passed, self._passed = self._passed, None
-        if passed:
-            passed.arrival.synchronize()
-            self._loss_factor(passed.value.item(), passed.samples, passed.where, passed.step)
+        check, self._check_last = self._check_last, None
+        if check:
+            check()
 
     def _forward(self, batch: Batch, part: slice, step: int) -> tuple[BatchLoss, SampleTensors]:
         inputs, labels = self._tensors(tuple(array[part] for array in batch.inputs), batch.labels[part])
@@ -144,8 +132,13 @@ class LocalGradients:
         value.copy_(loss.detach(), non_blocking=True)
         arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrival.record()
+
+        def check() -> None:
+            arrival.synchronize()
+            self._loss_factor(value.item(), samples, where, step)
+
         self.finish()
-        self._passed = PassedLoss(value, arrival, samples, where, step)
+        self._check_last = check
         return 1.0
 
     def _loss_factor(self, loss: float, samples: SampleTensors, where: str, step: int) -> float:
@@ -182,9 +175,8 @@ def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, ste
         return f"{scale}, or {REDUCE_RATE}" if scale else REDUCE_RATE
     if not torch.isfinite(theta).all():
         return "the initial weights have NaN or infinite values; check the model and model.weights"
-    return (
-        f"no step was made, so train.optimizer.lr is not the cause; {scale or 'check the model and the loss'}"
-    )
+    advice = scale or "check the model and the loss"
+    return f"no step was made, so train.optimizer.lr is not the cause; {advice}"
 
 
 @contextmanager

@@ -225,9 +225,8 @@ def _flatten(tensors: Sequence[Tensor]) -> Tensor:
 def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Cut `vector` into tensors with the shapes and memory layouts of `like`."""
     pieces = torch.split(vector, [tensor.numel() for tensor in like]) if like else ()
-    return [
-        piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in zip(pieces, like, strict=True)
-    ]
+    pairs = zip(pieces, like, strict=True)
+    return [piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in pairs]
 
 
 class GradientReadyTracker:

@@ -113,9 +113,8 @@ class ReplicaStack:
                 part = slice(place * width, place * width + request.batch.count)
                 samples = SampleTensors(tuple(each[part] for each in inputs), labels[part], request.batch.ids)
                 precision = Precision(str(self.theta.dtype).removeprefix("torch."), str(self.theta.device))
-                advice = loss_advice(
-                    samples, precision, self.theta[ranks[place]], request.step, request.where
-                )
+                theta = self.theta[ranks[place]]
+                advice = loss_advice(samples, precision, theta, request.step, request.where)
                 raise diverged_error(loss, request.where, advice)
         # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
         gradients = torch.autograd.grad(means.sum(), parameters, allow_unused=True)

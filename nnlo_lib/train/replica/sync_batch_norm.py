@@ -122,9 +122,8 @@ class _SyncBatchNormFunction(torch.autograd.Function):
         values, weight, mean, scale, count = ctx.saved_tensors
         others = [axis for axis in range(values.dim()) if axis != 1]
         normal = (values - _along(mean, values)) * _along(scale, values)
-        own = torch.stack(
-            [gradient.sum(others, dtype=torch.float64), (gradient * normal).sum(others, dtype=torch.float64)]
-        )
+        terms = gradient, gradient * normal
+        own = torch.stack([each.sum(others, dtype=torch.float64) for each in terms])
         share = ctx.together.weight
         totals = (own * share).view(-1)
         ctx.together.allreduce(totals)
