@@ -20,18 +20,14 @@ from nnlo_lib.train.training_state import TrainingSegment, TrainingState
 
 
 class TrainingSaver:
-    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`.
-
-    Attributes:
-        continues_finished: True if the training resumed from a checkpoint of a finished training.
-    """
+    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`."""
 
     def __init__(
         self, context: RankContext, state: TrainingState, recorder: Recorder, checkpointer: Checkpointer, stop: StopFlag
     ) -> None:  # fmt: skip
         self._context, self._state, self._recorder = context, state, recorder
         self._checkpointer, self._stop = checkpointer, stop
-        self.continues_finished = False
+        self.continues_finished = False  # True if it resumed from a checkpoint of a finished training
         run = context.task.run
         # A pause within an epoch changes the messages of simulated ranks that do not wait for each other.
         self._pauses_freely = not (context.comm.is_virtual and run.algorithm.is_asynchronous)

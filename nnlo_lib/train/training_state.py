@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, from_numpy
 
-from nnlo_lib.algorithms.base import Algorithm, Role
+from nnlo_lib.algorithms.base import Algorithm
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.checkpoint.checkpointer import SavedCheckpoint
 from nnlo_lib.checkpoint.rank_file import RankState
@@ -67,15 +67,7 @@ class RunPosition:
 
 
 class TrainingState:
-    """A rank's state between two steps.
-
-    Attributes:
-        metric_sums: sums of samples, loss and metrics in the running epoch, (sums,) of float64.
-        used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
-            (samples,) of bool; empty if the number has not changed in this epoch.
-        loss_average: exponential moving average of the mean losses of this rank's mini-batches, if observe.loss_average
-            requests one; NaN before the first loss.
-    """
+    """A rank's state between two steps."""
 
     def __init__(
         self, context: RankContext, algorithm: Algorithm, best_weights: BestWeights, recorder: Recorder
@@ -83,10 +75,12 @@ class TrainingState:
         self._context, self._recorder = context, recorder
         self.algorithm, self.best_weights = algorithm, best_weights
         self.position = RunPosition()
-        # On the GPU of the replica, if it has one: a step must not wait for its own sums.
+        # Of samples, loss and metrics in the running epoch; on a GPU of the replica, as a step must not wait for its sums.
         device = context.replica.theta.device
         self.metric_sums = torch.zeros(context.problem.sums_size, dtype=torch.float64, device=device)
+        # Exponential moving average of the losses of this rank's mini-batches; NaN before the first loss.
         self.loss_decay, self.loss_average = context.task.run.observe.loss_average, math.nan
+        # Mask of the running epoch's samples that were used before the number of ranks changed, (samples,) of bool.
         self.used_before_resize = NO_SAMPLES_USED
         self._machine: dict[str, Any] = {}
 
@@ -212,7 +206,12 @@ class TrainingState:
 
 
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
-    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed."""
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
+
+    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
+    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
+    used in this epoch.
+    """
     if saved.ranks == comm.size:
         return saved.read_rank_state(comm.rank)
     if reason := reason_not_elastic(run):
@@ -220,18 +219,7 @@ def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algori
             f"{saved.folder} was written by {plural(saved.ranks, 'rank')} and cannot resume with {comm.size}: {reason}; "
             f"use {plural(saved.ranks, 'rank')}, or delete {saved.folder.parents[1]} to start again"
         )
-    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
-
-
-def _merge_rank_states(
-    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
-) -> RankState:
-    """Return the state of a new rank.
-
-    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
-    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
-    used in this epoch. `old` and `new` are the roles of the old and of the new ranks.
-    """
+    old, new, rank = roles(run, saved.ranks), roles(run, comm.size), comm.rank
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.read_rank_state(worker) for worker in workers]
     # The sampler skips these samples and divides the rest of the epoch among the new workers.
