@@ -108,7 +108,7 @@ def _training(hidden: int, comm: Any) -> tuple[Callable[[], None], Callable[[], 
     inputs, labels = torch.randn(BATCH, 64), torch.randint(10, (BATCH,))
 
     def step() -> None:
-        replica.backward(torch.nn.functional.cross_entropy(replica.forward(inputs), labels))
+        replica.backward(torch.nn.functional.cross_entropy(replica.module(inputs), labels))
         comm.allreduce(replica.grad)
         replica.step()
 

@@ -96,7 +96,7 @@ def steps(comm: Any, turns: int) -> Seconds:
 
         def step() -> None:
             algorithm.on_batch(replica, share)
-            replica.backward(loss_of(replica.forward(inputs), labels))
+            replica.backward(loss_of(replica.module(inputs), labels))
             algorithm.on_gradient(replica, share)
             replica.step()
 
