@@ -184,16 +184,15 @@ def algorithms() -> Iterator[str]:
             yield f"```text\n{inspect.cleandoc(paragraph)}\n```\n" if is_formula else f"{paragraph}\n"
 
 
-def sub_commands(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
-    """Yield a section with the help of each sub-command of `parser`."""
+def sub_commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a section with the help of each sub-command of `parser`, without the commands below it (`nnlo task`)."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 # The same lines on each terminal.
                 command.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=HELP_WIDTH)
                 shown = DESCRIBED_ABOVE.sub("", command.format_help())
-                yield f"{'#' * level} `{command.prog}`\n\n```text\n{shown}```\n"
-                yield from sub_commands(command, level + 1)
+                yield f"## `{command.prog}`\n\n```text\n{shown}```\n"
 
 
 def keys_by_effect() -> Iterator[str]:
