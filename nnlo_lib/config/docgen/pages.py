@@ -129,8 +129,8 @@ def _kind(key: str, field: Schema) -> str:
             page, name = _places()[id(member)]
             return f"[{discriminator_value(member) or 'section'}]({page}.md#{name.replace(': ', '-')})"
         case {"anyOf": choices} | {"oneOf": choices}:
-            kinds = dict.fromkeys(_kind(key, choice) for choice in choices)
-            return (", " if len(kinds) > 3 else " or ").join(kinds)
+            comma_or = ", " if len(choices) > 3 else " or "
+            return comma_or.join(dict.fromkeys(_kind(key, choice) for choice in choices))
         case {"enum": names}:
             return " or ".join(f"`{name}`" for name in names)
         case {"const": name}:
@@ -191,8 +191,7 @@ def sub_commands(parser: argparse.ArgumentParser) -> Iterator[str]:
             for command in action.choices.values():
                 # The same lines on each terminal.
                 command.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=HELP_WIDTH)
-                shown = DESCRIBED_ABOVE.sub("", command.format_help())
-                yield f"## `{command.prog}`\n\n```text\n{shown}```\n"
+                yield f"## `{command.prog}`\n\n```text\n{DESCRIBED_ABOVE.sub('', command.format_help())}```\n"
 
 
 def keys_by_effect() -> Iterator[str]:

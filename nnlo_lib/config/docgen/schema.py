@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -14,7 +13,6 @@ from nnlo_lib.config import NAME_PATTERN, ConfigModel, Experiment, Run
 from nnlo_lib.config.base import USER_CLASS, USER_CLASS_PATTERN
 
 Schema = dict[str, Any]
-VARIANT_NAMES = re.compile(r": \w+(?:, \w+)+,? or \w+")
 
 
 class DescribedJsonSchema(GenerateJsonSchema):
@@ -76,14 +74,10 @@ def defaults(block: Schema) -> Schema:
 
 
 def description_of(field: Schema) -> str:
-    """Return the description of a key; for a section, the first paragraph of its class's docstring.
-
-    The names of the section's variants are left out, because the type links to them.
-    """
+    """Return the description of a key; for a section, the first paragraph of its class's docstring."""
     if "$ref" in field:
         return str(member_blocks(field)[0]["description"]).partition("\n\n")[0]
-    text = str(field.get("description", "Selects the variant of this section."))
-    return VARIANT_NAMES.sub("", text) if len(member_blocks(field)) > 1 else text
+    return str(field.get("description", "Selects the variant of this section."))
 
 
 def experiment_schema() -> Schema:
