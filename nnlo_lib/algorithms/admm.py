@@ -6,7 +6,6 @@ from torch import Tensor
 from nnlo_lib.algorithms.base import ReplicaView, SampleShare, relative_error
 from nnlo_lib.algorithms.dsgd import DecentralizedAlgorithm
 from nnlo_lib.algorithms.neighbor_exchange import NeighborExchange
-from nnlo_lib.topology.mixing_matrix import MixingMatrix
 
 DEFAULT_PENALTY = 0.6  # mean over the nodes of sum_j beta_ij; measured: docs/reference/algorithms.md#defaults
 
@@ -119,7 +118,10 @@ class ProxPDA(DecentralizedAlgorithm):
     def __init__(self, around: NeighborExchange, beta: float | None, momentum: float) -> None:
         super().__init__(around)
         # prox_pda requires a static graph: round 0 has the links of all rounds.
-        links = _link_weights(around.topology.at(0), around.comm.rank)
+        mixing, rank = around.topology.at(0), around.comm.rank
+        # (1 / d_i + 1 / d_j) / 2 for each neighbor j of this node i, with the number d of neighbors.
+        own = 1 / mixing.degree(rank)
+        links = {other: (own + 1 / mixing.degree(other)) / 2 for other in mixing.neighbors(rank)}
         # Unit weights, not products with beta: a number gives bit for bit the rule without weights.
         self._weights = links if beta is None else dict.fromkeys(links, 1.0)
         self._beta, self.momentum = DEFAULT_PENALTY if beta is None else beta, momentum
@@ -143,9 +145,3 @@ class ProxPDA(DecentralizedAlgorithm):
 
     def state_tensors(self) -> dict[str, Tensor]:
         return {"dual": self._dual, "average": self._average}
-
-
-def _link_weights(mixing: MixingMatrix, rank: int) -> dict[int, float]:
-    """Return (1 / d_i + 1 / d_j) / 2 for each neighbor j of node i, `rank`; d_i is the number of its neighbors."""
-    own = 1 / mixing.degree(rank)
-    return {other: (own + 1 / mixing.degree(other)) / 2 for other in mixing.neighbors(rank)}

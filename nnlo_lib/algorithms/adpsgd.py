@@ -143,6 +143,5 @@ def active_nodes(topology: Topology) -> set[int]:
     graph.remove_edges_from([(node, node) for node in graph])
     color = nx.bipartite.color(graph)
     # Of sides of equal size, max() returns the first: the side of node 0.
-    return max(
-        ({node for node in graph if color[node] == side} for side in (color[0], 1 - color[0])), key=len
-    )
+    sides = ({node for node in graph if color[node] == side} for side in (color[0], 1 - color[0]))
+    return max(sides, key=len)

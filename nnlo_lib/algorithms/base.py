@@ -181,12 +181,7 @@ def mean_buffers(comm: Communicator, replica: ReplicaView, workers: int, is_work
 
 
 def relative_error(comm: Communicator, error: Tensor, size: Tensor) -> float:
-    """Return |sum over ranks of error| / sum over ranks of |size|, the same on all ranks; 0 / 0 is 0.
-
-    Args:
-        error: this rank's part of the error, (P,).
-        size: this rank's vector to which the error is relative; only its norm is exchanged.
-    """
+    """Return |sum over ranks of error| / sum over ranks of |size|, the same on all ranks; 0 / 0 is 0."""
     total = error.clone()
     comm.allreduce(total, "telemetry")
     scale = torch.stack([size.double().norm()])

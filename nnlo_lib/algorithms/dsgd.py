@@ -41,9 +41,8 @@ class DecentralizedAlgorithm(Algorithm):
 
     def state(self) -> dict[str, Tensor]:
         # Names of state tensors are part of the checkpoint format: older spellings stay.
-        return {
-            f"neighbour.{name}": tensor for name, tensor in self.state_tensors().items()
-        } | self.neighbors.state()
+        own = {f"neighbour.{name}": tensor for name, tensor in self.state_tensors().items()}
+        return own | self.neighbors.state()
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         self.neighbors.load_state(tensors)

@@ -19,13 +19,9 @@ class CenterVariableServer(ParameterServer):
     The center is evaluated and published, with the mean of the workers' batch-norm statistics; after an
     evaluation workers restore their own model. Invariant: the change of c since the last telemetry is the sum
     of the d_i of all workers, except for the compression residual, which is sent later.
-
-    Attributes:
-        push_scale: change of c per unit of a pushed vector.
     """
 
-    push_scale = 1.0
-
+    push_scale = 1.0  # change of c per unit of a pushed vector
     summed_state = (*ParameterServer.summed_state, "centred.ledger")
 
     def __init__(
@@ -77,15 +73,12 @@ class CenterVariableServer(ParameterServer):
         error = relative_error(self.comm, moved, replica.theta)
         self._open_ledger(replica)
         invariant = max(error, super().telemetry(replica)["invariant"])
-        return {"invariant": invariant, "distance": self._distance(replica)}
-
-    def _distance(self, replica: ReplicaView) -> float:
         assert self._own is not None, "telemetry() called without before_evaluation()"
         distance = torch.zeros(1, dtype=torch.float64)
         if self.is_worker:
             distance += float((self._own[0] - replica.theta).norm())
         self.comm.allreduce(distance, "telemetry")
-        return float(distance) / self.workers
+        return {"invariant": invariant, "distance": float(distance) / self.workers}
 
     def state(self) -> dict[str, Tensor]:
         # Names of state tensors are part of the checkpoint format: older spellings stay.
@@ -183,16 +176,10 @@ class EASGD(CenterVariableServer):
 
 
 class NesterovMomentum:
-    """The velocity v of a worker, whose gradients are computed at theta + delta v.
+    """The velocity v of a worker, whose gradients are computed at theta + delta v; `momentum` delta = 0 switches it off.
 
     Order in a step: `look_ahead`, gradient, `return_back`, any exchange, `begin_step`, step of the local
-    optimizer, `end_step`. A step without samples calls none of them.
-
-    Args:
-        momentum: delta, the factor of v in a step; 0 switches the class off.
-
-    Attributes:
-        velocity: v, (parameters,); empty before `reset`, and if it is switched off.
+    optimizer, `end_step`. A step without samples calls none of them. Before `reset`, and if it is off, v is empty.
     """
 
     def __init__(self, momentum: float) -> None:
@@ -287,18 +274,15 @@ class GEM(CenterVariableServer):
         self.client.request(FETCH, replica.theta[:0], replica.theta)
         # The scale depends on the fetched center: unlike Downpour, a worker must wait here.
         self.client.wait()
-        u.mul_(self._scale(u, replica.theta))
+        # pi = (kappa |m| - |c - c'|) / (|u| + epsilon), within 0 .. largest_scale.
+        energy = self._proxy.abs().mul_(self.kappa).sub_(torch.sub(replica.theta, self._stale).abs_())
+        u.mul_(energy.div_(u.abs().add_(EPSILON)).clamp_(0, self.largest_scale))
         self.client.request(PUSH, u, u[:0])
         self._stale.copy_(replica.theta)
         torch.add(replica.theta, u, out=self._exchange_origin)
         replica.theta.copy_(self._exchange_origin)
         self._ledger.add_(u)
         self._batches = 0
-
-    def _scale(self, u: Tensor, center: Tensor) -> Tensor:
-        """pi = (kappa |m| - |c - c'|) / (|u| + epsilon), within 0 .. largest_scale."""
-        energy = self._proxy.abs().mul_(self.kappa).sub_(torch.sub(center, self._stale).abs_())
-        return energy.div_(u.abs().add_(EPSILON)).clamp_(0, self.largest_scale)
 
     def update(self, replica: ReplicaView, number: int) -> Tensor:
         """c <- c + sum of pi u."""

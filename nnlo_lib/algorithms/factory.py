@@ -20,9 +20,8 @@ def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
 
     def build(ranks: Communicator) -> Algorithm:
         kind: type[Algorithm] = load_implementation(run.algorithm.reference)
-        return kind.from_config(
-            run.algorithm, AlgorithmContext(ranks, seed, run.compression, run.topology, run.data)
-        )
+        context = AlgorithmContext(ranks, seed, run.compression, run.topology, run.data)
+        return kind.from_config(run.algorithm, context)
 
     group = run.parallel.processes_per_worker
     return GroupedWorkers(comm, group, run.algorithm.servers, build) if group > 1 else build(comm)
@@ -55,9 +54,8 @@ class GroupedWorkers(Algorithm):
         self._outer = outer(outer_comm) if leads else GroupFollower(outer_comm)
         self.owns_step = self._outer.owns_step
         # Followers, whose outer algorithm is a dummy, take the leader's values: all ranks must have the same.
-        self.replicas_differ, self.steps_per_round = self._group.gather(
-            [self._outer.replicas_differ, self._outer.steps_per_round]
-        )[0]
+        traits = [self._outer.replicas_differ, self._outer.steps_per_round]
+        self.replicas_differ, self.steps_per_round = self._group.gather(traits)[0]
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)

@@ -69,12 +69,19 @@ class NeighborExchange:
         mixing = self.topology.at(self.round)
         weights, receivers = mixing.neighbors(self.comm.rank), mixing.receivers(self.comm.rank)
         if self._compressor.lossless:
-            own, others = (
-                vector,
-                self.comm.exchange_like(vector, dict.fromkeys(receivers, vector), list(weights)),
-            )
+            own = vector
+            others = self.comm.exchange_like(vector, dict.fromkeys(receivers, vector), list(weights))
         else:
-            own, others = self._public(vector, list(weights), receivers)
+            own = self._copies[self.comm.rank]
+            # The difference to the public copy includes the errors of earlier rounds: no residual is needed.
+            payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
+            payloads = self.comm.exchange_like(payload, dict.fromkeys(receivers, payload), list(weights))
+            change = torch.empty_like(vector)
+            # A node decodes its own payload like its neighbors, so that all copies have the same bits.
+            for node, encoded in {self.comm.rank: payload, **payloads}.items():
+                self._compressor.decode(encoded, change)
+                self._copies[node].add_(change)
+            others = {source: self._copies[source] for source in weights}
         self.round += 1
         return NeighborVectors(own, others, weights)
 
@@ -98,20 +105,6 @@ class NeighborExchange:
         for higher in filter(self.comm.rank.__lt__, self.topology.at(self.round).neighbors(self.comm.rank)):
             self.comm.send(vector, higher)
         self.round += 1
-
-    def _public(
-        self, vector: Tensor, sources: list[int], receivers: list[int]
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        own = self._copies[self.comm.rank]
-        # The difference to the public copy includes the errors of earlier rounds: no residual is needed.
-        payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
-        payloads = self.comm.exchange_like(payload, dict.fromkeys(receivers, payload), sources)
-        change = torch.empty_like(vector)
-        # A node decodes its own payload like its neighbors, so that all copies have the same bits.
-        for node, encoded in {self.comm.rank: payload, **payloads}.items():
-            self._compressor.decode(encoded, change)
-            self._copies[node].add_(change)
-        return own, {source: self._copies[source] for source in sources}
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a resumed run needs."""

@@ -118,7 +118,14 @@ class GoSGD(PushSum):
     def on_parameters(self, replica: ReplicaView) -> None:
         if not self.synchronous:
             self._inbox.drain(replica)
-        self._push(replica, self.target(self.comm.rank))
+        if (target := self.target(self.comm.rank)) is not None:
+            packet = self.packed(replica.theta, self.weight / 2)
+            self.comm.send(packet, target, TAG_GOSSIP_PUSH)
+            sent, weight = self.unpacked(packet, replica.theta)
+            # The packet holds rounded numbers w and `sent`. With the former weight W and the new parameters
+            # theta', (W - w) theta' + w sent = W theta: the rounding errors stay on this rank.
+            self.weight -= weight
+            replica.theta.add_(replica.theta - sent, alpha=weight / self.weight)
         if self.synchronous:
             # Ascending ranks give the same order of additions, and thus the same bits, in every run.
             for source in range(self.comm.size):
@@ -134,16 +141,6 @@ class GoSGD(PushSum):
             return None
         other = derive_seed(self.seed, "gosgd target", rank, self.local_steps) % (self.comm.size - 1)
         return other + (other >= rank)
-
-    def _push(self, replica: ReplicaView, target: int | None) -> None:
-        if target is not None:
-            packet = self.packed(replica.theta, self.weight / 2)
-            self.comm.send(packet, target, TAG_GOSSIP_PUSH)
-            sent, weight = self.unpacked(packet, replica.theta)
-            # The packet holds rounded numbers w and `sent`. With the former weight W and the new parameters
-            # theta', (W - w) theta' + w sent = W theta: the rounding errors stay on this rank.
-            self.weight -= weight
-            replica.theta.add_(replica.theta - sent, alpha=weight / self.weight)
 
     def _merge(self, replica: ReplicaView, message: Message) -> None:
         packet = self.payload_buffer(replica.theta)

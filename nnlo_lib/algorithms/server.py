@@ -24,10 +24,6 @@ class ParameterServer(Algorithm):
     sum to the root and forwards the answer. Workers and relays may compress their pushes; each adds its
     compression error to its later pushes. With `synchronous`, servers wait for all clients that still have
     data. Invariant: every push is applied exactly once.
-
-    Attributes:
-        updates: number of updates of the root's parameters; on a relay, up to the last answer.
-        pushes: number of pushes in these updates, on the root.
     """
 
     push_purpose = "gradient"
@@ -43,6 +39,7 @@ class ParameterServer(Algorithm):
     ) -> None:
         super().__init__(comm)
         self.synchronous, self.sync_every = synchronous, sync_every
+        # Updates of the root's parameters, on a relay up to the last answer; and pushes in them, on the root.
         self.updates = self.pushes = 0
         self.workers, self.is_worker = comm.size - masters, comm.rank >= masters
         servers = {rank: server_of(rank, comm.size, masters) for rank in range(1, comm.size)}
@@ -112,10 +109,7 @@ class ParameterServer(Algorithm):
         return answer
 
     def _relay(self, replica: ReplicaView, kind: int, number: int) -> Tensor:
-        """Send the combined request to this relay's server; return the answer.
-
-        For PUSH, the replica's gradient is the sum of `number` pushes.
-        """
+        """Send the combined request to this relay's server, for PUSH the sum of `number` pushes; return the answer."""
         vector, room = replica.theta[:0], replica.theta
         if kind == PUSH:
             vector, room = replica.grad, self.answer_to_push(replica)
@@ -169,23 +163,16 @@ def server_of(rank: int, size: int, masters: int) -> int:
 
 
 class RequestQueue:
-    """Collects the requests of clients and sums their pushed vectors.
+    """Collects the requests of clients and overwrites `total` by the sum of their pushed vectors.
 
-    Args:
-        total: overwritten by the sum of pushed vectors.
-        combines: whether several requests may wait together; otherwise vectors are received in `total`.
-
-    Attributes:
-        active: clients that have not disconnected.
-        stop_requested: whether any client has requested a stop.
-        waiting: headers of the unanswered requests, by client.
+    With `combines`, several requests may wait together; otherwise vectors are received in `total`.
     """
 
     def __init__(
         self, comm: Communicator, clients: list[int], total: Tensor, combines: bool, compressor: Compressor
     ) -> None:
-        self.active, self.stop_requested = set(clients), False
-        self.waiting: dict[int, Header] = {}
+        self.active, self.stop_requested = set(clients), False  # clients that have not disconnected
+        self.waiting: dict[int, Header] = {}  # headers of the unanswered requests, by client
         self._comm, self._total, self._combines = comm, total, combines
         self._compressor = compressor
         self._pushed: dict[int, Tensor] = {}
@@ -200,7 +187,11 @@ class RequestQueue:
         header = Header.from_tag(message.tag)
         self.stop_requested |= header.stop
         if header.kind == PUSH:
-            self._pushed[message.source] = self._receive_push(message)
+            vector = torch.empty_like(self._total) if self._combines else self._total
+            payload = self._compressor.payload_buffer(vector)
+            self._comm.receive(payload, message.source, message.tag)
+            self._compressor.decode(payload, vector)
+            self._pushed[message.source] = vector
         else:
             self._comm.receive(self._total[:0], message.source, message.tag)
         if header.kind == DISCONNECT:
@@ -208,18 +199,8 @@ class RequestQueue:
         else:
             self.waiting[message.source] = header
 
-    def _receive_push(self, message: Message) -> Tensor:
-        vector = torch.empty_like(self._total) if self._combines else self._total
-        payload = self._compressor.payload_buffer(vector)
-        self._comm.receive(payload, message.source, message.tag)
-        self._compressor.decode(payload, vector)
-        return vector
-
     def pop_sum(self, kind: int) -> tuple[list[int], int]:
-        """Remove the waiting requests of a kind; sum pushed vectors in `total`, in rank order.
-
-        Returns: the clients that await an answer, and the number of pushes in the sum.
-        """
+        """Remove the waiting requests of a kind, and sum pushed vectors; return their clients and the number of pushes."""
         clients = sorted(client for client, header in self.waiting.items() if header.kind == kind)
         number = sum(self.waiting.pop(client).number for client in clients)
         if kind == PUSH and self._combines and clients:

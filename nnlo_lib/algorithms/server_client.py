@@ -36,33 +36,24 @@ class Header:
 
 
 class Client:
-    """Sends requests to this rank's server; at most one request is unanswered.
-
-    Attributes:
-        stop_requested: whether the next request asks for an early stop.
-        stop_ordered: whether the last answer ordered an early stop.
-        staleness: number of this rank's pushes, by the number of updates from other ranks since the answer
-            before the push.
-        feedback: encodes pushes and keeps their compression residual; answers are not compressed.
-    """
+    """Sends requests to this rank's server; at most one request is unanswered."""
 
     def __init__(self, comm: Communicator, server: int, feedback: ErrorFeedback) -> None:
+        # By the next request, and by the last answer.
         self.stop_requested = self.stop_ordered = False
+        # Number of this rank's pushes, by the number of updates from other ranks since the answer before the push.
         self.staleness: Counter[int] = Counter()
+        # Answers are not compressed: `feedback` encodes pushes only.
         self._comm, self._server, self.feedback = comm, server, feedback
         self._pending: tuple[int, Tensor] | None = None
 
     def request(
         self, kind: int, vector: Tensor, room: Tensor, purpose: str = "gradient", number: int = 1
     ) -> None:
-        """Send a request, after waiting for the answer to the previous one.
+        """Send a request, PUSH or FETCH, after waiting for the answer to the previous one.
 
-        Args:
-            kind: PUSH or FETCH.
-            room: overwritten by the answer in `wait`.
-            purpose: category of the bytes of a push in the traffic counters; a fetch, whose vector is empty, is
-                counted as `control`.
-            number: number of pushes summed in `vector`.
+        The answer overwrites `room` in `wait`. A push is the sum of `number` pushes, whose bytes are counted for `purpose`;
+        a fetch, whose vector is empty, is counted as `control`.
         """
         self.wait()
         payload = self.feedback.encode(vector) if kind == PUSH else vector

@@ -38,15 +38,12 @@ class Traffic:
     """Bytes and messages that one rank sent.
 
     A collective call counts as the messages of its algorithm and does not appear in `edges`.
-
-    Attributes:
-        edges: point-to-point messages, as [messages, bytes] by the peer's rank in the world.
     """
 
     def __init__(self) -> None:
         self.bytes_sent: Counter[str] = Counter()
         self.messages_sent: Counter[str] = Counter()
-        self.edges: dict[int, list[int]] = {}
+        self.edges: dict[int, list[int]] = {}  # [messages, bytes] by the peer's rank in the world
 
     def count_message(self, size: int, peer: int, purpose: str) -> int:
         """Count a message of `size` bytes to `peer`, a rank in the world; return the number of messages to it so far."""

@@ -230,13 +230,13 @@ class Communicator(ABC):
         raise TypeError(f"{type(self).__name__} does not support NCCL")
 
 
-def exchange_failpoint(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method with the failpoint `exchange.<name of the method>`, before and after the call.
+def exchange_failpoint(call: Callable[P, T], place: str = "") -> Callable[P, T]:
+    """Decorate a method with the failpoint `place`, by default `exchange.<name of the method>`, before and after the call.
 
     The `wait` of a returned Request passes WAIT_FAILPOINT in the same way. If no failpoint is armed, the
     cost is one test.
     """
-    place = f"exchange.{call.__name__}"
+    place = place or f"exchange.{call.__name__}"
 
     @wraps(call)
     def passed(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -246,16 +246,7 @@ def exchange_failpoint(call: Callable[P, T]) -> Callable[P, T]:
         result = call(*args, **kwargs)
         failpoint(place)
         if isinstance(result, Request):
-            result.wait = _waiting(result.wait)
+            result.wait = exchange_failpoint(result.wait, WAIT_FAILPOINT)
         return result
-
-    return passed
-
-
-def _waiting(wait: Callable[[], None]) -> Callable[[], None]:
-    def passed() -> None:
-        failpoint(WAIT_FAILPOINT)
-        wait()
-        failpoint(WAIT_FAILPOINT)
 
     return passed

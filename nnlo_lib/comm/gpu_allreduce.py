@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor, distributed
-from torch._C._distributed_c10d import Store, TCPStore, Work
+from torch._C._distributed_c10d import TCPStore, Work
 
 from nnlo_lib.comm.communicator import Communicator
 
@@ -18,10 +18,8 @@ class NcclAllreduce:
     """All-reduce in a process group of the ranks of `comm`; each rank must have its own GPU.
 
     Sums in rank order: reduce-scatter by all-to-all, local sum, all-gather. Bytes and bits are the same as in
-    the sum through host memory: GPUs add float32 and float64 as CPUs do. Vectors are padded to equal chunks.
-
-    Args:
-        backend: `gloo` runs the same calls on CPUs, for tests.
+    the sum through host memory: GPUs add float32 and float64 as CPUs do. Vectors are padded to equal chunks. For tests,
+    the `backend` gloo runs the same calls on CPUs.
     """
 
     def __init__(
@@ -32,7 +30,15 @@ class NcclAllreduce:
         if distributed.is_initialized():
             distributed.destroy_process_group()
         limit = timedelta(seconds=timeout)
-        store = _store(comm, limit)
+        # The ranks find each other through a store, which rank 0 opens. The system chooses a free port (0), which the gather
+        # passes to the other ranks. They connect only then: a store that waited for them here would wait forever.
+        host, port = socket.gethostname(), 0
+        if comm.rank == 0:
+            store = TCPStore(host, port, comm.size, is_master=True, timeout=limit, wait_for_workers=False)
+            comm.gather([host, store.port])
+        else:
+            host, port = comm.gather(None)[0]
+            store = TCPStore(host, port, comm.size, is_master=False, timeout=limit)
         distributed.init_process_group(
             backend, store=store, rank=comm.rank, world_size=comm.size, timeout=limit
         )
@@ -80,16 +86,3 @@ def _done(work: Work | None) -> IsDone:
         return bool(completed)
 
     return done
-
-
-def _store(comm: Communicator, limit: timedelta) -> Store:
-    """Return the store through which the ranks find each other; rank 0 opens it."""
-    if comm.rank == 0:
-        host = socket.gethostname()
-        # The system chooses a free port (0), which the gather passes to the other ranks. They connect only
-        # then: a store that waited for them here would wait forever.
-        store = TCPStore(host, 0, comm.size, is_master=True, timeout=limit, wait_for_workers=False)
-        comm.gather([host, store.port])
-        return store
-    host, port = comm.gather(None)[0]
-    return TCPStore(host, port, comm.size, is_master=False, timeout=limit)

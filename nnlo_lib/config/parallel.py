@@ -3,7 +3,7 @@
 import shlex
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, WithJsonSchema, field_validator, model_validator
 
 from nnlo_lib.config.base import ConfigModel, EditEffect, Megabytes, Minutes, raise_config_error
 
@@ -80,6 +80,10 @@ class SimulationConfig(ConfigModel):
     the last of its messages."""
     retransmit: float = Field(0.2, gt=0)
     """Seconds after which a lost message is sent again."""
+    elastic: dict[Annotated[int, Field(ge=2)], PositiveInt] = Field({}, examples=[{4: 12, 8: 16}])
+    """Number of ranks from an epoch on (4: after three epochs), in place of `ranks`: those with the highest numbers leave
+    or return, as if the training had stopped and resumed with this number; their clocks continue. For algorithms whose
+    runs can resume with another number of ranks."""
 
     @model_validator(mode="after")
     def _measured_alone(self) -> Self:
@@ -138,6 +142,11 @@ class ParallelConfig(ConfigModel):
     simulation: SimulationConfig = SimulationConfig()
     """Virtual machine of `transport: simulated`."""
 
+    def ranks_in(self, epoch: int) -> int:
+        """Return the number of ranks in an epoch, counted from 1."""
+        starts = {1: self.ranks} | (self.simulation.elastic if self.transport == "simulated" else {})
+        return starts[max(start for start in starts if start <= max(epoch, 1))]
+
     @field_validator("gpu_exchange", mode="before")
     @classmethod
     def _refuse_cuda_aware(cls, gpu_exchange: Any) -> Any:
@@ -148,10 +157,11 @@ class ParallelConfig(ConfigModel):
     @model_validator(mode="after")
     def _ranks_exist(self) -> Self:
         # Without simulation, its section has no effect.
+        most = max([self.ranks, *self.simulation.elastic.values()])
         for key, ranks in self.simulation.named_ranks.items():
-            if self.transport == "simulated" and max(ranks, default=0) >= self.ranks:
+            if self.transport == "simulated" and max(ranks, default=0) >= most:
                 raise_config_error(
-                    f"rank {max(ranks)} does not exist; use a rank from 0 to {self.ranks - 1}, or raise `parallel.ranks`",
+                    f"rank {max(ranks)} does not exist; use a rank from 0 to {most - 1}, or raise `parallel.ranks`",
                     "simulation",
                     key,
                 )

@@ -75,7 +75,10 @@ def _reasons(run: FinishedRun) -> Iterator[str]:
             yield f"it needs {path}, of which no copy is kept with the run{missing}"
     for key, what in (("ranks", "number of ranks"), ("code", "code")):
         segments = [(segment[key], segment["step"]) for segment in run.recorded("legs")]
-        if len({value for value, _ in segments}) > 1:
+        planned = (
+            [parallel.ranks, *parallel.simulation.elastic.values()] if virtual and key == "ranks" else []
+        )
+        if len({value for value, _ in segments}) > 1 and [value for value, _ in segments] != planned:
             yield f"its {what} changed ({', '.join(f'{value} from step {step:,}' for value, step in segments)})"
     paused = run.summary.get("paused_within_epoch")
     if paused is None and virtual and run.restarts > 0:

@@ -34,14 +34,8 @@ def build_graph(
 ) -> nx.Graph:
     """Return the graph of a round: undirected, or a DiGraph with edges from sender to receiver.
 
-    A pure function of its arguments.
-
-    Args:
-        round: own round of the graph (see `graph_at_round`); for a redrawn graph, the round of the draw.
-        building: building in which the nodes move, for `positions: trajectory`.
-
-    Raises:
-        UserError: if the graph does not exist for this number of nodes.
+    A pure function of its arguments: `round` is the graph's own (see `graph_at_round`), for a redrawn graph that of the draw;
+    the nodes move in `building`. Raises UserError if the graph does not exist for this number of nodes.
     """
     if isinstance(settings, DiskGraphConfig) and settings.positions != "random":
         return disk(settings, node_positions(settings, nodes, building)[round])
@@ -108,17 +102,13 @@ def grid(settings: RectangularGraphConfig, nodes: int, periodic: bool) -> nx.Gra
 
 
 def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
-    """Return the numbers of rows and columns; if both are missing, of the most square rectangle.
-
-    Raises UserError if rows times columns is not the number of nodes.
-    """
+    """Return the numbers of rows and columns, by default of the most square rectangle; raise UserError if they do not fit."""
     square = max(side for side in range(1, math.isqrt(nodes) + 1) if nodes % side == 0)
     rows = settings.rows or (nodes // settings.columns if settings.columns else square)
     columns = settings.columns or nodes // rows
     if rows * columns != nodes:
-        given = " and ".join(
-            f"{key} {getattr(settings, key)}" for key in ("rows", "columns") if getattr(settings, key)
-        )
+        keys = [key for key in ("rows", "columns") if getattr(settings, key)]
+        given = " and ".join(f"{key} {getattr(settings, key)}" for key in keys)
         raise UserError(
             f"topology.rows: no grid with {given} has {nodes} nodes; change or remove topology.rows and "
             f"topology.columns"
@@ -182,8 +172,7 @@ DRAWS: dict[str, Callable[[Any, int, np.random.Generator], nx.Graph]] = {
 def random_graph(settings: Any, nodes: int, seed: int, round: int) -> nx.Graph:
     """Return the first graph drawn from the stream of (seed, round) that is connected, or has the required connectivity.
 
-    Raises:
-        UserError: if `gen_attempts` draws find no such graph, or if no draw ever could.
+    Raises UserError if `gen_attempts` draws find no such graph, or if no draw ever could.
     """
     refuse_impossible(settings, nodes)
     target = settings.connectivity if isinstance(settings, DiskGraphConfig) else None
@@ -243,7 +232,16 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
     distance = np.linalg.norm(points[:, None] - points[None], axis=2)
     radius = settings.radius
     if settings.connectivity is not None:
-        radius = radius_for_connectivity(settings.connectivity, distance)
+        # The smallest radius of this connectivity minus the tolerance, or else the largest distance. The connectivity never
+        # falls when links are added, and the graph changes only at distances between points.
+        radii = np.unique(distance)
+        place = bisect.bisect_left(
+            radii,
+            settings.connectivity - CONNECTIVITY_TOLERANCE,
+            # The links of points to themselves cancel out in the Laplacian.
+            key=lambda radius: algebraic_connectivity(1.0 * (distance <= radius)),
+        )
+        radius = radii[min(place, radii.size - 1)]
     # Above the diagonal, because the distance of each point to itself is 0: these are no links.
     return nx.from_numpy_array(np.triu(distance <= radius, 1))
 
@@ -284,23 +282,6 @@ def node_positions(settings: DiskGraphConfig, nodes: int, building: "Building | 
     return positions
 
 
-def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) -> float:
-    """Return the smallest radius that gives this algebraic connectivity minus the tolerance.
-
-    Bisection is valid because the connectivity never falls when links are added. If no radius is large
-    enough, return the largest distance.
-    """
-    # The graph changes only at distances between points: no other radii need to be tried.
-    radii = np.unique(distance)
-    at = bisect.bisect_left(
-        radii,
-        connectivity - CONNECTIVITY_TOLERANCE,
-        # The links of points to themselves cancel out in the Laplacian.
-        key=lambda radius: algebraic_connectivity(1.0 * (distance <= radius)),
-    )
-    return float(radii[min(at, radii.size - 1)])
-
-
 def algebraic_connectivity(links: NDArray[np.float64]) -> float:
     """Return the second smallest eigenvalue of the Laplacian of an adjacency matrix (Fiedler 1973)."""
     return float(np.linalg.eigvalsh(np.diag(links.sum(axis=1)) - links)[1])
@@ -316,7 +297,6 @@ def delaunay(points: NDArray[np.float64]) -> nx.Graph:
 
     starts, neighbors = Delaunay(points).vertex_neighbor_vertices
     graph = nx.empty_graph(len(points))
-    graph.add_edges_from(
-        zip(np.repeat(graph.nodes, np.diff(starts)).tolist(), neighbors.tolist(), strict=True)
-    )
+    ends = np.repeat(graph.nodes, np.diff(starts)).tolist()
+    graph.add_edges_from(zip(ends, neighbors.tolist(), strict=True))
     return graph

@@ -54,9 +54,8 @@ def _others(weights: Matrix, rank: int) -> NDArray[np.intp]:
 def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
     """Return the mixing matrix of an undirected graph: symmetric, every row and column sums to one.
 
-    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion,
-    2005.
-    Raises UserError if `weights` is uniform and degrees differ.
+    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion, 2005. Raises
+    UserError if `weights` is uniform and degrees differ.
     """
     links = adjacency(graph)
     degree = links.sum(axis=1)
@@ -92,11 +91,7 @@ def given_weights(graph: nx.Graph) -> Matrix:
 
 
 def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
-    """Return the mixing matrix of a round in which each link is lost with the probability `drop`.
-
-    Args:
-        matrix: symmetric mixing matrix without losses, (nodes, nodes); not changed.
-    """
+    """Return the mixing matrix of a round in which each link of a symmetric `matrix` is lost with the probability `drop`."""
     # One draw for both directions of a link: the matrix stays symmetric, so that mixing keeps the mean.
     one, other = np.nonzero(np.triu(matrix, 1))
     lost = generator.random(one.size) < drop

@@ -67,10 +67,7 @@ class Topology:
         self._at = functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)(self._mixing)
 
     def at(self, round: int) -> MixingMatrix:
-        """Return the mixing matrix of a round, the same object for every rank.
-
-        Raises UserError if the graph of a later round could not be drawn.
-        """
+        """Return the mixing matrix of a round, the same object for every rank; raise UserError if it could not be drawn."""
         return self._at(0 if self.static else round)
 
     def positions(self, round: int) -> Matrix | None:
@@ -176,13 +173,9 @@ class Topology:
 def build_topology(
     settings: TopologyConfig, nodes: int, seed: int, data: DataConfig | None = None
 ) -> Topology:
-    """Return the topology of a run; the same arguments give the same object.
+    """Return the topology of a run, of robots in `data` if they move; the same arguments give the same object.
 
-    Args:
-        data: data set of robots, for positions on a trajectory.
-
-    Raises:
-        UserError: if the graph does not exist for this number of nodes.
+    Raises UserError if the graph does not exist for this number of nodes.
     """
     building = data and moves(settings) and building_of(data)
     return _build_topology(settings, nodes, seed, building or None)
@@ -221,10 +214,7 @@ def _lossless(
 
 
 def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[GraphConfig, int, int]:
-    """Return the graph of a run's round: its settings, its seed and its own round.
-
-    The own round is the number of earlier rounds in which this graph was used.
-    """
+    """Return the graph of a run's round: its settings, seed and own round, the number of earlier rounds that used this graph."""
     if not isinstance(settings, GraphSequenceConfig):
         return settings, seed, round
     turns, now = divmod(round, settings.rounds)
@@ -273,18 +263,16 @@ def drop_probability(settings: GraphConfig) -> float:
 
 def has_redraws(settings: TopologyConfig) -> bool:
     """Return True if graphs are redrawn during the run."""
+    graphs = member_graphs(settings)
     return any(
-        isinstance(graph, EquiTopoGraphConfig) or getattr(graph, "redraw_every", None)
-        for graph in member_graphs(settings)
+        isinstance(each, EquiTopoGraphConfig) or getattr(each, "redraw_every", None) for each in graphs
     )
 
 
 def moves(settings: TopologyConfig) -> bool:
     """Return True if links follow from the positions of moving robots."""
-    return any(
-        isinstance(graph, DiskGraphConfig) and graph.positions == "trajectory"
-        for graph in member_graphs(settings)
-    )
+    graphs = member_graphs(settings)
+    return any(isinstance(each, DiskGraphConfig) and each.positions == "trajectory" for each in graphs)
 
 
 def member_graphs(settings: TopologyConfig) -> tuple[GraphConfig, ...]:

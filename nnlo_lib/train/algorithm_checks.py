@@ -59,9 +59,8 @@ class AttributeGuard:
         if not self._is_watched:
             return ""
         self._is_watched = False
-        vectors = {
-            each.data_ptr() for each in (replica.theta, replica.grad, replica.buffers, *saved.values())
-        }
+        others = replica.theta, replica.grad, replica.buffers
+        vectors = {each.data_ptr() for each in (*others, *saved.values())}
         held = {_digest(each) for each in saved.values()}
         held |= {float(each) for each in saved.values() if each.numel() == 1}
         names = [

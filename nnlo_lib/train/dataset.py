@@ -28,19 +28,20 @@ from nnlo_lib.train.task import Task
 
 
 class TrainingData:
-    """Samples of a training and their assignment to workers.
-
-    Attributes:
-        worker_samples: indices of each worker's training samples in `split`; a single array with all training
-            samples if the workers share them (data.partition: iid).
-    """
+    """Samples of a training and their assignment to workers."""
 
     def __init__(self, task: Task, workers: int, job: StagingJob | None = None) -> None:
         self._task, self._workers, data = task, workers, task.run.data
         self.manifest = DataManifest.load(task.manifest)
         # Before staging, which may copy for a long time.
         self.manifest.refuse_other_settings(data.store_settings)
-        self._check_splits()
+        if missing := data.missing_split(self.manifest.splits):
+            raise UserError(f"data.validation: {missing}")
+        if "test" not in self.manifest.splits and not data.validation and task.fold is None:
+            raise UserError(
+                f"data.validation: {data.dataset} has no test split, and data.validation is 0, so that no "
+                "samples are left to evaluate the model; set data.validation, for example 0.1"
+            )
         if data.stage_to:
             self.manifest = stage_dataset(self.manifest, data.stage_to, job=job, command=data.stage_command)
         self.split = Split(self.manifest, "train")
@@ -52,6 +53,7 @@ class TrainingData:
             samples = np.arange(len(own))
             self.validation_set = own.weighted(samples), samples
         self.split = self.split.weighted(self._train)
+        # Indices in `split`, by worker; a single array with all training samples if the workers share them.
         self.worker_samples = (
             [self._train] if data.partition.name == "iid" else self._assign_to_workers(self._train)
         )
@@ -151,14 +153,3 @@ class TrainingData:
         stratify = data.stratify and self.manifest.classes is not None
         labels = self.split.labels if stratify else None
         return split_train_validation(len(self.split), labels, fraction, task.folds, task.fold, task.seed)
-
-    def _check_splits(self) -> None:
-        """Raise UserError before training if the samples for validation or test are missing."""
-        data, splits = self._task.run.data, self.manifest.splits
-        if missing := data.missing_split(splits):
-            raise UserError(f"data.validation: {missing}")
-        if "test" not in splits and not data.validation and self._task.fold is None:
-            raise UserError(
-                f"data.validation: {data.dataset} has no test split, and data.validation is 0, so that no "
-                "samples are left to evaluate the model; set data.validation, for example 0.1"
-            )

@@ -71,7 +71,8 @@ def continues(task: Task, found: Freshness) -> bool:
     if not finished.paths.summary.exists() or _saved(task).kind != "resumable":
         return False
     # The ranks do not publish the results of another number of ranks as their own.
-    return finished.summary["ranks"] == run.parallel.ranks or finished.epochs < run.train.epochs
+    ranks = run.parallel.ranks_in(finished.epochs)
+    return finished.summary["ranks"] == ranks or finished.epochs < run.train.epochs
 
 
 def _published(task: Task) -> Freshness:

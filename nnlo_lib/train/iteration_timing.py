@@ -59,9 +59,8 @@ def _times(
     precision = Precision(run.train.precision, device)
     tensors = Preprocessor(manifest, run.data, device, precision.dtype, run.train.channels_last)
     module = build_random_model(run, tensors.shape, model_output_size(run, manifest), seed)
-    replica, gradients = build_gradients(
-        run, comm, module, build_problem(run, manifest.classes), tensors, precision, device
-    )
+    problem = build_problem(run, manifest.classes)
+    replica, gradients = build_gradients(run, comm, module, problem, tensors, precision, device)
     attach_optimizers(replica, run.train.optimizer, run.problem)
     replica.clip_norm = run.train.clip_norm
     # The step costs as much with any rate; with this one, made-up samples cannot make the model diverge.
@@ -77,10 +76,8 @@ def _times(
         return time.perf_counter() - begin
 
     # A GAN trains another network in some steps, so each iteration has its number.
-    compute = [
-        partial(gradients, batch, seed, "in a timed iteration", step) for step in range(WARM_UP + iterations)
-    ]
+    steps = range(WARM_UP + iterations)
+    compute = [partial(gradients, batch, seed, "in a timed iteration", step) for step in steps]
     measured = [(seconds(each), seconds(replica.step)) for each in compute][WARM_UP:]
-    return IterationTimes(
-        [gradient for gradient, _ in measured], [step for _, step in measured], run.train.batch_size, device
-    )
+    of_gradients, of_steps = zip(*measured, strict=True)
+    return IterationTimes(of_gradients, of_steps, run.train.batch_size, device)

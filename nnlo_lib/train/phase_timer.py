@@ -25,16 +25,13 @@ class PhaseTimer:
     """Measures seconds by phase on the communicator's clock, across restarts; writes each span to `trace`.
 
     A second belongs to at most one phase. The total also includes the seconds outside of all phases.
-
-    Attributes:
-        training_seconds: seconds in training steps, which include communication, waiting and loading of batches;
-            this is the training time of tables and charts.
     """
 
     def __init__(self, comm: Communicator, trace: TraceWriter, started: float) -> None:
         self._comm, self.trace, self._started = comm, trace, started
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._earlier, self._earlier_total = Traffic(), 0.0
+        # In training steps, with communication, waiting and loading of batches: the time of tables and charts.
         self.training_seconds = 0.0
 
     def end_startup(self) -> None:
@@ -74,17 +71,13 @@ class PhaseTimer:
 
     def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield `batches`; count the time to load them as phase `data`."""
-        iterator = iter(batches)
-        while True:
-            started = self._comm.now()
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
+        started = self._comm.now()
+        for batch in batches:
             now = self._comm.now()
             self._seconds["data"] += now - started
             self.trace.detail_span("data", "data", started, now)
             yield batch
+            started = self._comm.now()
 
     def _non_compute_seconds(self) -> float:
         return sum(self._comm.seconds.values()) + self._seconds["data"]

@@ -49,14 +49,22 @@ KERAS_NAMES = {"accuracy": "acc"}  # names of Keras 2, which NNLO's scripts look
 
 def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     """Write the outputs of a finished run on rank 0; all ranks call it."""
-    context, recorder = trainer.context, trainer.recorder
+    context, recorder, device = trainer.context, trainer.recorder, trainer.context.device
+    used = resource.getrusage(resource.RUSAGE_SELF)
     reports = context.comm.gather(
         {
             "host": socket.gethostname(),
             "seconds": context.phase_timer.seconds(),
             "traffic": context.phase_timer.traffic(),
-            "hardware": rank_hardware(context.device),
-            "used": _use(context.device),
+            "hardware": rank_hardware(device),
+            "used": {
+                "memory_bytes": 1024 * used.ru_maxrss,
+                "cpu_seconds": used.ru_utime + used.ru_stime,
+                "seconds": process_age(),
+                "gpu_memory_bytes": torch.cuda.max_memory_reserved(device)
+                if device.startswith("cuda")
+                else 0,
+            },
             "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
     )
@@ -269,17 +277,6 @@ def _data(context: RankContext) -> dict[str, Any]:
         share = float(np.mean(split.labels[samples], dtype=np.float64))
         found["constant_loss"] = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
     return found
-
-
-def _use(device: str) -> dict[str, float]:
-    """Return peak memory, processor seconds and age of this process, and the peak of its memory on the GPU."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "memory_bytes": 1024 * used.ru_maxrss,
-        "cpu_seconds": used.ru_utime + used.ru_stime,
-        "seconds": process_age(),
-        "gpu_memory_bytes": torch.cuda.max_memory_reserved(device) if device.startswith("cuda") else 0,
-    }
 
 
 def rank_hardware(device: str) -> dict[str, Any]:

@@ -4,9 +4,11 @@ import argparse
 import faulthandler
 import os
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import torch
 
+from nnlo_lib.checkpoint.checkpointer import Checkpointer
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
@@ -18,6 +20,7 @@ from nnlo_lib.core.process import process_age
 from nnlo_lib.core.secrets import reveal
 from nnlo_lib.core.text_format import plural, timestamp
 from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.state.training_records import RunLog
 from nnlo_lib.train.model_summary import summarize_model
 from nnlo_lib.train.observers import attach_observers
 from nnlo_lib.train.publish import publish_training
@@ -62,14 +65,47 @@ def train_rank(
 
 
 def train_simulated(task: Task, stop: StopFlag) -> bool:
-    """Train with all ranks simulated in this process; return True if done, False if stopped and saved."""
+    """Train with all ranks simulated in this process; return True if done, False if stopped and saved.
+
+    Before ranks leave or return, the training pauses with a checkpoint, from which the other number of ranks resumes.
+    """
+    parallel = task.run.parallel
+    if not parallel.simulation.elastic:
+        return _train_together(task, parallel.ranks, stop)
+    epoch, is_over = _newest_checkpoint(task)
+    while True:
+        # A training that has ended resumes with the ranks of its last epoch.
+        current = epoch if is_over or epoch == task.ends_at else epoch + 1
+        until = min([start - 1 for start in parallel.simulation.elastic if start > current] + [task.ends_at])
+        if not _train_together(replace(task, until=until), parallel.ranks_in(current), stop):
+            return False
+        if until == task.ends_at:
+            return True
+        epoch, is_over = _newest_checkpoint(task)
+        if is_over:
+            return True
+
+
+def _train_together(task: Task, ranks: int, stop: StopFlag) -> bool:
     from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 
-    ranks, machine = task.run.parallel.ranks, task.run.parallel.simulation
+    machine = task.run.parallel.simulation
     stack = ReplicaStack(ranks) if machine.compute == "batched" else None
-    return all(
-        SimulatedWorld(ranks, machine, task.stream_seed).run(lambda comm: train_rank(task, comm, stop, stack))
-    )
+    world = SimulatedWorld(ranks, machine, task.stream_seed)
+    return all(world.run(lambda comm: train_rank(task, comm, stop, stack)))
+
+
+def _newest_checkpoint(task: Task) -> tuple[int, bool]:
+    """Return the number of complete epochs of the checkpoint from which a training resumes, and whether the training has ended early."""
+    from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+
+    def position(comm: Communicator) -> tuple[int, bool]:
+        folder, log = task.paths.state.checkpoints, RunLog(task.state, enabled=True)
+        checkpointer = Checkpointer(folder, task.fingerprint, "", task.run.checkpoint, comm, log, 0)
+        saved = checkpointer.load(task.run.train.epochs, task.start)
+        return (saved.epoch, bool(saved.read_rank_state(0).progress["over"])) if saved else (0, False)
+
+    return SimulatedWorld(1).run(position)[0]
 
 
 def train_with_mpi(task: Task, stop: StopFlag) -> int:

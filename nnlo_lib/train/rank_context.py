@@ -84,13 +84,8 @@ class DynamicBatches(BatchSource):
 class RankContext:
     """One rank's communicator, data, problem and replica, built from the task by all ranks together.
 
-    Args:
-        stack: holds the replicas of simulated ranks with batched gradients; None for other ranks.
-        started: start of the rank on the communicator's clock, in seconds; None for now.
-
-    Attributes:
-        is_lr_scheduled: True if the replica's learning rate follows train.schedule; False on a server with
-            its own optimizer, which keeps the learning rate of this optimizer.
+    The `stack` holds the replicas of simulated ranks with batched gradients. `started`, by default now, is the start of the
+    rank on the communicator's clock, in seconds.
     """
 
     def __init__(
@@ -173,6 +168,7 @@ class RankContext:
             self.replica.keep_part(part, partial(self.comm.allreduce, purpose="control"))
         # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
         own = None if self.is_worker else run.algorithm.server_optimizer
+        # Such an optimizer keeps its learning rate; others follow train.schedule.
         self.is_lr_scheduled = own is None
         attach_optimizers(self.replica, own or run.worker_train.optimizer, run.problem)
         if run.algorithm.exchanges_first and isinstance(self.replica.optimizer, MultiNetworkOptimizer):

@@ -20,18 +20,14 @@ from nnlo_lib.train.training_state import TrainingSegment, TrainingState
 
 
 class TrainingSaver:
-    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`.
-
-    Attributes:
-        continues_finished: True if the training resumed from a checkpoint of a finished training.
-    """
+    """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`."""
 
     def __init__(
         self, context: RankContext, state: TrainingState, recorder: Recorder, checkpointer: Checkpointer, stop: StopFlag
     ) -> None:  # fmt: skip
         self._context, self._state, self._recorder = context, state, recorder
         self._checkpointer, self._stop = checkpointer, stop
-        self.continues_finished = False
+        self.continues_finished = False  # True if it resumed from a checkpoint of a finished training
         run = context.task.run
         # A pause within an epoch changes the messages of simulated ranks that do not wait for each other.
         self._pauses_freely = not (context.comm.is_virtual and run.algorithm.is_asynchronous)
@@ -94,7 +90,12 @@ class TrainingSaver:
             position, text = self._state.position, f" of {saved.folder}" if is_copied else ""
             # All ranks use the answer of rank 0, as in `_load`.
             self.continues_finished = context.comm.gather(_has_finished(task.state))[0]
-            if not (is_copied or self.continues_finished):
+            # Simulated ranks that leave or return are no restart of the training.
+            is_planned = (
+                context.comm.size != saved.ranks
+                and position.epoch + 1 in task.run.parallel.simulation.elastic
+            )
+            if not (is_copied or self.continues_finished or is_planned):
                 position.restarts += 1
                 text = f" (restart {position.restarts})"
             journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")

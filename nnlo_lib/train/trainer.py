@@ -29,11 +29,7 @@ TERMINAL = "NNLO_TERMINAL"
 
 
 class Trainer:
-    """Trains on one rank; resumable at any step.
-
-    Attributes:
-        published_metrics: validation metrics of the mean of different replicas, after `run`; else empty.
-    """
+    """Trains on one rank; resumable at any step."""
 
     def __init__(self, context: RankContext, stop: StopFlag) -> None:
         task, comm, run = context.task, context.comm, context.task.run
@@ -55,7 +51,7 @@ class Trainer:
         self.lr_schedule = LearningRateSchedule(
             run.worker_train, context.workers, self.algorithm.steps_per_round
         )
-        self.published_metrics: dict[str, float] = {}
+        self.published_metrics: dict[str, float] = {}  # of the mean of different replicas, after `run`
         self._is_training = False
         self.best_weights = BestWeights(run.train.best_rule)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, from_numpy
 
-from nnlo_lib.algorithms.base import Algorithm, Role
+from nnlo_lib.algorithms.base import Algorithm
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.checkpoint.checkpointer import SavedCheckpoint
 from nnlo_lib.checkpoint.rank_file import RankState
@@ -67,15 +67,7 @@ class RunPosition:
 
 
 class TrainingState:
-    """A rank's state between two steps.
-
-    Attributes:
-        metric_sums: sums of samples, loss and metrics in the running epoch, (sums,) of float64.
-        used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
-            (samples,) of bool; empty if the number has not changed in this epoch.
-        loss_average: exponential moving average of the mean losses of this rank's mini-batches, if observe.loss_average
-            requests one; NaN before the first loss.
-    """
+    """A rank's state between two steps."""
 
     def __init__(
         self, context: RankContext, algorithm: Algorithm, best_weights: BestWeights, recorder: Recorder
@@ -83,10 +75,12 @@ class TrainingState:
         self._context, self._recorder = context, recorder
         self.algorithm, self.best_weights = algorithm, best_weights
         self.position = RunPosition()
-        # On the GPU of the replica, if it has one: a step must not wait for its own sums.
+        # Of samples, loss and metrics in the running epoch; on a GPU of the replica, as a step must not wait for its sums.
         device = context.replica.theta.device
         self.metric_sums = torch.zeros(context.problem.sums_size, dtype=torch.float64, device=device)
+        # Exponential moving average of the losses of this rank's mini-batches; NaN before the first loss.
         self.loss_decay, self.loss_average = context.task.run.observe.loss_average, math.nan
+        # Mask of the running epoch's samples that were used before the number of ranks changed, (samples,) of bool.
         self.used_before_resize = NO_SAMPLES_USED
         self._machine: dict[str, Any] = {}
 
@@ -175,8 +169,7 @@ class TrainingState:
         self.position = RunPosition(**{each.name: progress[each.name] for each in fields(RunPosition)})
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
-        # Other ranks have another machine.
-        self._machine = {} if resized else progress["machine"]
+        self._machine = progress["machine"]
         # The rest of the epoch is without the samples used before, also in a second restart in this epoch.
         if resized or tensors["before"].numel():
             self.used_before_resize, epoch = tensors["before"], self.position.epoch
@@ -213,7 +206,12 @@ class TrainingState:
 
 
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
-    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed."""
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
+
+    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
+    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
+    used in this epoch.
+    """
     if saved.ranks == comm.size:
         return saved.read_rank_state(comm.rank)
     if reason := reason_not_elastic(run):
@@ -221,26 +219,16 @@ def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algori
             f"{saved.folder} was written by {plural(saved.ranks, 'rank')} and cannot resume with {comm.size}: {reason}; "
             f"use {plural(saved.ranks, 'rank')}, or delete {saved.folder.parents[1]} to start again"
         )
-    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
-
-
-def _merge_rank_states(
-    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
-) -> RankState:
-    """Return the state of a new rank.
-
-    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
-    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
-    used in this epoch. `old` and `new` are the roles of the old and of the new ranks.
-    """
+    old, new, rank = roles(run, saved.ranks), roles(run, comm.size), comm.rank
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.read_rank_state(worker) for worker in workers]
     # The sampler skips these samples and divides the rest of the epoch among the new workers.
     used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
     own_part = algorithm.comm.part(parts[0].tensors["theta"].numel())
+    machine = _merge_machines(saved, parts, rank)
     if new[rank] == "server":
         server = saved.read_rank_state(rank)
-        return RankState(server.tensors | used, server.progress)
+        return RankState(server.tensors | used, server.progress | {"machine": machine})
     place, places = new[:rank].count("worker"), new.count("worker")
     # Round-robin over the old workers; new workers beyond their number start with counts of zero.
     mine = parts[place::places]
@@ -253,7 +241,20 @@ def _merge_rank_states(
         for name, tensor in parts[0].tensors.items()
     }
     clocks = [state for part in mine for state in part.progress["stopwatches"]]
-    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
+    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks, "machine": machine})
+
+
+def _merge_machines(saved: SavedCheckpoint, parts: Sequence[RankState], rank: int) -> dict[str, Any]:
+    """Return the virtual machine of a new rank, at the latest clock of the old workers; empty if there is none."""
+    machines = [part.progress["machine"] for part in parts]
+    if not all(machines):
+        return {}
+    new = {
+        "cost": {"steps": 0, "card_free": 0.0, "arrivals": []},
+        "draws": machines[0]["draws"] | {"messages": []},
+    }
+    own = saved.read_rank_state(rank).progress["machine"] if rank < saved.ranks else new
+    return own | {"clock": max(machine["clock"] for machine in machines)}
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:

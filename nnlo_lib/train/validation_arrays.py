@@ -28,11 +28,8 @@ from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 
 Arrays = dict[str, Array]
-CONSENSUS, SAMPLE_METRICS, MAPS = (
-    "consensus",
-    "validation_metrics",
-    "maps",
-)  # starts of file names; a step follows
+# Starts of file names; a step follows.
+CONSENSUS, SAMPLE_METRICS, MAPS = "consensus", "validation_metrics", "maps"
 MAX_ROUNDS = 64  # between two validations, of which places and links are written
 MAP_SIDE = 64  # cells of the longer side of a map, if the data set has no plan
 
@@ -56,9 +53,8 @@ class ValidationArrays:
         comm, observe = self._context.comm, self._context.task.run.observe
         with comm.outside_of_time():
             if observe.consensus_matrix:
-                self._write(
-                    CONSENSUS, step, pairwise_distances(self._algorithm.comm, self._context.replica.theta)
-                )
+                distances = pairwise_distances(self._algorithm.comm, self._context.replica.theta)
+                self._write(CONSENSUS, step, distances)
             if observe.sample_metrics and len(self._context.data.validation_set[1]):
                 self._write(SAMPLE_METRICS, step, self._sample_metrics())
             if observe.maps:
@@ -76,9 +72,7 @@ class ValidationArrays:
     def _sample_metrics(self) -> Arrays:
         """Return loss and metrics of each validation sample, (models, samples); one model if replicas are equal."""
         context, comm, problem = self._context, self._context.comm, self._context.problem
-        assert isinstance(problem, SupervisedProblem), (
-            "the configuration accepts sample_metrics only for these"
-        )
+        assert isinstance(problem, SupervisedProblem), "the configuration accepts sample_metrics for these"
         split, samples = context.data.validation_set
         module = context.replica.module
         with torch.no_grad():
@@ -86,10 +80,9 @@ class ValidationArrays:
                 problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
                 for inputs, labels in evaluation_batches(module, split, samples, context.preprocessor)
             ]
-        values = torch.cat(parts, 1)
-        models = [values]
+        models = [torch.cat(parts, 1)]
         if self._algorithm.replicas_differ:
-            models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
+            models = [broadcast_copy(comm, models[0], node) for node in range(comm.size)]
         stacked = torch.stack(models).numpy()
         return {name: stacked[:, index] for index, name in enumerate(problem.sample_names)}
 
@@ -101,13 +94,11 @@ class ValidationArrays:
         """
         points, plan = self._plane
         module, comm = self._context.replica.module.eval(), self._context.comm
-        outputs = torch.cat(
-            [each.cpu() for each in output_batches(module, self._context.preprocessor, [points])]
-        )
-        own, nodes = outputs.sigmoid().float().mul(255).round().view(plan.shape), range(comm.size)
-        models = (
-            [broadcast_copy(comm, own, node) for node in nodes] if self._algorithm.replicas_differ else [own]
-        )
+        batches = output_batches(module, self._context.preprocessor, [points])
+        outputs = torch.cat([each.cpu() for each in batches])
+        models = [outputs.sigmoid().float().mul(255).round().view(plan.shape)]
+        if self._algorithm.replicas_differ:
+            models = [broadcast_copy(comm, models[0], node) for node in range(comm.size)]
         arrays = {"plan": plan, "map": torch.stack(models).numpy().astype(np.uint8)}
         if not comm.rank and isinstance(self._algorithm, DecentralizedAlgorithm):
             neighbors = self._algorithm.neighbors
@@ -208,7 +199,7 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
 
 def _files(folder: Path, name: str) -> dict[int, Path]:
     """Return the files of an array by step."""
-    matches = (
-        (re.fullmatch(rf"{name}-(\d+)\.npz", path.name), path) for path in folder.glob(f"{name}-*.npz")
-    )
-    return {int(match[1]): path for match, path in matches if match}
+    files = folder.glob(f"{name}-*.npz")
+    return {
+        int(match[1]): path for path in files if (match := re.fullmatch(rf"{name}-(\d+)\.npz", path.name))
+    }

@@ -57,7 +57,7 @@ def trained(comm, size, dtype):
         if mine:
             generator = torch.Generator().manual_seed(100 * step + comm.rank)
             inputs = torch.randn(mine, WIDTH, generator=generator, dtype=replica.theta.dtype)
-            replica.backward(replica.forward(inputs, step, comm.rank).square().mean())
+            replica.backward(replica.module(inputs, step, comm.rank).square().mean())
         early = list(sent)
         algorithm.on_gradient(replica, share)
         replica.step()

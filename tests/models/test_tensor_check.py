@@ -40,7 +40,7 @@ def losses(module: nn.Module) -> list[float]:
     replica.set_optimizer(torch.optim.SGD, lr=0.1, momentum=0.9)
     inputs, found = torch.randn(4, 8, 8, generator=torch.manual_seed(4)), []
     for step in range(6):
-        loss = replica.forward(inputs).square().mean()
+        loss = replica.module(inputs).square().mean()
         replica.backward(loss)
         replica.step()
         found.append(loss.item())

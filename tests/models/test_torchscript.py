@@ -43,7 +43,7 @@ def test_it_is_the_network_that_was_saved(file):
         for each in (replica, original):
             each.module.train(mode)
             torch.manual_seed(1)
-            each.backward(functional.cross_entropy(each.forward(images), labels))
+            each.backward(functional.cross_entropy(each.module(images), labels))
         torch.testing.assert_close(replica.grad, original.grad)
         torch.testing.assert_close(replica.buffers, original.buffers)
     assert replica.theta.numel() == original.theta.numel()

@@ -296,3 +296,10 @@ def test_settings_that_differ(fake):
     assert table["train.lr"]["texts"] == ("0.1", "0.2")
     assert table["train.momentum"]["texts"] == ("–", "0.9")
     assert [key for key in table if table[key]["differs"]] == ["train.lr", "train.momentum"]
+
+
+def test_settings_by_rank_have_rows(fake):
+    machine = {"speeds": {"1": 0.5}, "elastic": {"3": 1}}
+    fake.job(config={"parallel": {"transport": "simulated", "simulation": machine}})
+    table = {setting["key"]: setting for setting in resolved_settings(load_jobs(fake.folders))}
+    assert all(table[f"parallel.simulation.{key}"]["is_set"] for key in ("speeds.1", "elastic.3"))

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from nnlo_lib.config.topology import TopologyConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.topology import Topology, build_topology
+from nnlo_lib.topology.topology import Topology, build_topology
 
 BLOCK = TypeAdapter(TopologyConfig)
 

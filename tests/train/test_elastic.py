@@ -12,6 +12,7 @@ from helpers.training_here import simulate, training_here
 from helpers.training_process import StopAfter
 from safetensors.torch import load_file
 
+from nnlo_lib.api import load_experiment
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.rules.combinations import reason_not_elastic
@@ -242,3 +243,52 @@ def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(
     with pytest.raises(UserError, match=rf"in epoch 1, step {taken // 10 + 1}, on rank [34]: batch norm"):
         train_simulated(resized(5), StopFlag())
     simulate(resized(4))
+
+
+def planned(folder, manifest, case, **parallel):
+    """Return a task with three ranks in the second of three epochs, and six in the third."""
+    job = task(folder, manifest, 5, case.partition(",")[0], **ELASTIC[case])
+    changes = {"parallel": merge_settings({"simulation": {"elastic": {2: 3, 3: 6}}}, parallel)}
+    return replace(job, run=Run.model_validate(merge_settings(job.run.settings, changes)))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.exhaustive) if case in MORE else case for case in ELASTIC]
+)
+def test_simulated_ranks_leave_and_return_as_in_resumes_by_hand(tmp_path, manifest, case):
+    whole = simulate(planned(tmp_path / "whole", manifest, case))
+    for until, ranks in ((1, 5), (2, 3), (None, 6)):
+        resumed = planned(tmp_path / "by hand", manifest, case, ranks=ranks, simulation={"elastic": {}})
+        assert train_simulated(replace(resumed, until=until), StopFlag())
+    assert lines(whole, "history") == lines(resumed, "history")
+    assert whole.paths.model.read_bytes() == resumed.paths.model.read_bytes()
+    assert [row["samples"] for row in lines(whole, "history")] == [721, 2 * 721, 3 * 721]
+
+
+def test_ranks_that_leave_and_return_survive_kills_and_have_one_clock(tmp_path, manifest):
+    machine = {"speeds": {1: 1.0}, "jitter": 0.0, "latency": 0.0, "bandwidth": 1e15, "sample_seconds": 1.0}
+    whole, killed = (
+        planned(tmp_path / name, manifest, "allreduce", simulation=machine) for name in ("whole", "killed")
+    )
+    # 14 steps of 50 samples, then 21; 24 of 30, then 1; 12 of 60, then 1; the rank with the most samples decides
+    simulate(whole)
+    assert [row["seconds"] for row in lines(whole, "history")] == [145, 145 + 241, 145 + 241 + 121]
+    findings = check_reproducibility(load_finished_run(whole.folder))
+    assert not any("number of ranks" in str(finding) for finding in findings)
+    assert json.loads(whole.paths.summary.read_text())["restarts"] == 0
+    simulate(killed, 60, 90, 40)
+    assert whole.paths.model.read_bytes() == killed.paths.model.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "elastic", "reason"),
+    [
+        ("gosgd", {2: 3}, f"{EACH.format('gosgd')}; remove it, or take one of the algorithms allreduce, average"),
+        ("average", {9: 3}, "epoch 9 comes after the last one; remove it, or set `train.epochs: 9` or more"),
+        ("downpour", {2: 1}, "1 ranks from epoch 2 on are not possible: parallel.ranks: downpour requires at least 2 ranks"),
+    ],
+)  # fmt: skip
+def test_ranks_that_cannot_leave_are_refused_before_the_training(name, elastic, reason):
+    simulation = {"ranks": 4, "transport": "simulated", "simulation": {"elastic": elastic}}
+    with pytest.raises(UserError, match=re.escape(reason)):
+        load_experiment({"algorithm": name, "train": {"epochs": 3}, "parallel": simulation})

@@ -79,9 +79,8 @@ class HostAllreduce:
         """
         mine, counts = array[parts[self._comm.rank]], _lengths(parts)
         received = np.empty((len(parts), mine.size), array.dtype)
-        request = self._progress.track(
-            self._comm.Ialltoallv([array, counts], [received, [mine.size] * len(parts)])
-        )
+        transfer = self._comm.Ialltoallv([array, counts], [received, [mine.size] * len(parts)])
+        request = self._progress.track(transfer)
 
         def finish(wait: WaitUntil) -> None:
             self._progress.barrier(ALLREDUCE_LABEL)

@@ -46,10 +46,8 @@ ABANDONED_COMMUNICATORS: list[object] = []
 class MPICommunicator(Communicator):
     """Ranks of an MPI communicator.
 
-    Args:
-        reduction: `reproducible` adds in rank order, which gives the same bits with any library and network;
-            `fastest` calls MPI_Allreduce.
-        given_up: returns the reason to stop waiting, or an empty string.
+    The `reduction` "reproducible" adds in rank order, which gives the same bits with any library and network; "fastest"
+    calls MPI_Allreduce. `given_up` returns the reason to stop waiting, or an empty string.
     """
 
     def __init__(

@@ -111,13 +111,8 @@ class PeerMonitor:
 
     Only seconds in which this process runs count: a scheduler that suspends a job stops all its processes, for
     hours if necessary. A peer that is stopped while this process runs is not suspended by a scheduler: it
-    is reported at once and lost after the time-out, like every other peer that does not respond.
-
-    Args:
-        given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
-
-    Attributes:
-        neighbors: other ranks of this host; messages name the stopped ones.
+    is reported at once and lost after the time-out, like every other peer that does not respond. `given_up` returns the
+    reason to stop waiting if a live peer has reported one, else an empty string.
     """
 
     def __init__(
@@ -126,6 +121,7 @@ class PeerMonitor:
         self.processes, self._timeout, self.abort_reason = processes, timeout, given_up
         self._own, self._others = processes[rank], [*processes[:rank], *processes[rank + 1 :]]
         self._reported = ""
+        # Other ranks of this host; messages name the stopped ones.
         self.neighbors = [each for each in self._others if each.is_local and each != self._own]
 
     def wait(
@@ -133,9 +129,8 @@ class PeerMonitor:
     ) -> float:  # fmt: skip
         """Poll `done` until it returns True, busily for `patience` seconds; return the seconds spent asleep.
 
-        Raises:
-            PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
-                stopped ranks, or all awaited ranks), or there is a reason to stop waiting.
+        Raises PeerLostError if awaited ranks are dead (it names these), do not respond in time (it names the stopped
+        ranks, or all awaited ranks), or there is a reason to stop waiting.
         """
         started = time.perf_counter()
         while not done():
@@ -183,18 +178,14 @@ class PeerMonitor:
         if (why := self.abort_reason()) and not done():
             raise PeerLostError(f"rank {self._own.rank} waited for {what}, but {why}")
         if stopped or waited > PEER_WARNING_SHARE * self._timeout:
-            self._report_wait(what, waited, stopped or awaited)
-
-    def _report_wait(self, what: str, waited: float, silent: Sequence[RankProcess]) -> None:
-        """Log once per wait the ranks that this rank waits for, unless a lower rank of this host logs them."""
-        lower = [peer for peer in self.neighbors if peer.rank < self._own.rank and not peer.is_stopped]
-        if self._reported or lower:
-            return
-        self._reported = what
-        logger.warning(
-            f"rank {self._own.rank} has waited {waited:.0f} s for {what}: no response from {describe_ranks(silent)}; "
-            f"after {self._timeout:.0f} s (parallel.peer_timeout), the ranks end"
-        )
+            # Once per wait, unless a lower rank of this host logs the same ranks.
+            lower = [peer for peer in self.neighbors if peer.rank < self._own.rank and not peer.is_stopped]
+            if not (self._reported or lower):
+                self._reported, silent = what, describe_ranks(stopped or awaited)
+                logger.warning(
+                    f"rank {self._own.rank} has waited {waited:.0f} s for {what}: no response from {silent}; "
+                    f"after {self._timeout:.0f} s (parallel.peer_timeout), the ranks end"
+                )
 
 
 def describe_ranks(ranks: Sequence[RankProcess]) -> str:
@@ -204,17 +195,13 @@ def describe_ranks(ranks: Sequence[RankProcess]) -> str:
 
 
 class ProgressEngine:
-    """The transfers of an MPI communicator that are in progress; a wait for one of them advances all of them.
-
-    Attributes:
-        outbox: sends that are not complete.
-        in_flight: transfers whose buffers MPI still uses.
-    """
+    """The transfers of an MPI communicator that are in progress; a wait for one of them advances all of them."""
 
     def __init__(self, comm: MPI.Comm, peers: PeerMonitor, seconds: PhaseSeconds) -> None:
         self._comm, self.peers, self.seconds = comm, peers, seconds
-        self.outbox: list[MPI.Request] = []
-        self.in_flight: list[MPI.Request] = []  # also keeps the memory alive that MPI writes into
+        self.outbox: list[MPI.Request] = []  # sends that are not complete
+        # Transfers whose buffers MPI still uses: keeps the memory alive that MPI writes into.
+        self.in_flight: list[MPI.Request] = []
 
     def barrier(self, what: str) -> None:
         """Wait, with sleeps between polls, until every rank has called this."""

@@ -41,12 +41,8 @@ def shared_memory_domain() -> str:
 class SharedMailbox:
     """Memory of this process that other processes of the host can map: an anonymous file.
 
-    The kernel frees the memory when the last process has closed and unmapped the file.
-
-    Attributes:
-        address: [pid, file descriptor, size in bytes, number].
-        receipt: request, complete when the content has been fetched by all its readers.
-        addresses: in sums, those of all ranks' mailboxes; MPI writes them.
+    The kernel frees the memory when the last process has closed and unmapped the file. The address is [pid, file
+    descriptor, size in bytes, number].
     """
 
     def __init__(self, size: int, number: int) -> None:
@@ -55,9 +51,9 @@ class SharedMailbox:
         os.ftruncate(self._file, size)
         self.memory = _view(self._file, size)
         self.address = np.array([os.getpid(), self._file, size, number], np.int64)
-        self.receipt = MPI.REQUEST_NULL
+        self.receipt = MPI.REQUEST_NULL  # complete when the content has been fetched by all its readers
         self.is_summed = False  # between the begin of a sum and the start of its receipt
-        self.addresses: Address = np.empty(0, np.int64)
+        self.addresses: Address = np.empty(0, np.int64)  # in sums, of all ranks' mailboxes; MPI writes them
 
     @classmethod
     def of_pool(cls, pool: "list[SharedMailbox]", size: int) -> "SharedMailbox":
@@ -76,11 +72,8 @@ class SharedMailbox:
 class SharedMailboxes:
     """Pools of mailboxes, one pool per receiving rank, one mailbox per message that has not been fetched.
 
-    Mailboxes are reused and stay allocated until `close`.
-
-    Args:
-        receipts: an MPI communicator that nothing else uses; a receipt is an empty message, tagged with the
-            number of the mailbox.
+    Mailboxes are reused and stay allocated until `close`. A receipt is an empty message on `receipts`, an MPI
+    communicator that nothing else uses, tagged with the number of the mailbox.
     """
 
     def __init__(self, receipts: MPI.Comm) -> None:
@@ -110,8 +103,7 @@ class SharedMailboxes:
 class SharedMemoryAllreduce:
     """Mailboxes that all ranks read: first with a rank's vector, then with the sum in its part; one for each sum in progress.
 
-    Args:
-        signals: an MPI communicator that nothing else uses; all its ranks can map each other's memory.
+    Nothing else uses the MPI communicator `signals`, whose ranks can map each other's memory.
     """
 
     def __init__(self, signals: MPI.Comm) -> None:

@@ -225,7 +225,7 @@ class SimulatedCommunicator(Communicator):
         pending = self._enter_collective(what, vector, _sum_in_rank_order, call)
 
         def finish() -> None:
-            vector.copy_(self._wait_collective(pending, pending.what))
+            vector.copy_(self._wait_collective(pending))
 
         return Request(finish)
 
@@ -301,33 +301,21 @@ class SimulatedCommunicator(Communicator):
         return Message(message.source, message.tag) if message and message.arrival <= self.now() else None
 
     def _await(self, source: int, tag: int) -> SimMessage:
-        """Wait for the matching message that arrives first."""
+        """Wait for the matching message that arrives first; none that is still to be sent can arrive before it."""
         if source == ANY:
-            message = self._first_of_all(tag)
-        else:
-            while (next_message := self._mailbox.first(source, tag)) is None:
-                self._sleep(source, tag)
-            message = next_message
-        self._wait_until(message.arrival)
-        return message
-
-    def _first_of_all(self, tag: int) -> SimMessage:
-        """Wait for a message such that no message still to be sent can arrive before it."""
-        self._event_loop.yield_to_earlier(self._process)
-        # All other ranks have run up to `resumed_at`: no message that they send later arrives before it.
-        while (
-            message := self._mailbox.first(ANY, tag)
-        ) is None or message.arrival > self._process.resumed_at:
-            if message is not None:
+            self._event_loop.yield_to_earlier(self._process)
+        while True:
+            message = self._mailbox.first(source, tag)
+            # All other ranks have run up to `resumed_at`: no message that they send later arrives before it.
+            if message and (source != ANY or message.arrival <= self._process.resumed_at):
+                self._wait_until(message.arrival)
+                return message
+            if message:
                 self._event_loop.wake(self._process, message.arrival)
-            self._sleep(ANY, tag)
-        return message
-
-    def _sleep(self, source: int, tag: int) -> None:
-        self._mailbox.awaited = source, tag
-        name = "any rank" if source == ANY else f"rank {source}"
-        self._event_loop.block(self._process, f"a message from {name}")
-        self._mailbox.awaited = None
+            self._mailbox.awaited = source, tag
+            name = "any rank" if source == ANY else f"rank {source}"
+            self._event_loop.block(self._process, f"a message from {name}")
+            self._mailbox.awaited = None
 
     def _wait_until(self, time: float) -> None:
         """Set the clock to `time` if it is earlier, then to the end of an outage of this rank, if any."""
@@ -357,24 +345,21 @@ class SimulatedCommunicator(Communicator):
         pending.start, pending.size = max(pending.start, self.now()), max(pending.size, call.size)
         if len(pending.contributions) == self.size:
             del self._group.collectives[number]
-            self._finish(pending, finish, replace(call, size=pending.size))
+            pending.result, pending.end = (
+                finish([pending.contributions[rank] for rank in range(self.size)]),
+                0.0,
+            )
+            if pending.timed:
+                cost = replace(call, size=pending.size)
+                pending.end = pending.start + self._cost_model.collective(cost, self._group.number)
+            for process in self._group.members:
+                self._event_loop.wake(process, pending.end if pending.timed else process.clock)
         return pending
 
-    def _finish(self, pending: _Collective, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> None:
-        pending.result = finish([pending.contributions[rank] for rank in range(self.size)])
-        if not pending.timed:
-            pending.end = 0.0
-            for process in self._group.members:
-                self._event_loop.wake(process, process.clock)
-            return
-        pending.end = pending.start + self._cost_model.collective(call, self._group.number)
-        for process in self._group.members:
-            self._event_loop.wake(process, pending.end)
-
-    def _wait_collective(self, pending: _Collective, what: str) -> Any:
+    def _wait_collective(self, pending: _Collective) -> Any:
         # A message may also wake the rank before the call ends.
         while pending.end is None:
-            self._event_loop.block(self._process, what)
+            self._event_loop.block(self._process, pending.what)
         if pending.timed:
             self._wait_until(pending.end)
         return pending.result
@@ -382,7 +367,7 @@ class SimulatedCommunicator(Communicator):
     def _run_collective(
         self, what: str, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> Any:
-        return self._wait_collective(self._enter_collective(what, item, finish, call), what)
+        return self._wait_collective(self._enter_collective(what, item, finish, call))
 
     def _all_to_all_cost(self, size: int, rounds: int = 1) -> CollectiveCost:
         return CollectiveCost(size, self.size * (self.size - 1), rounds)

@@ -45,7 +45,9 @@ class CostModel:
     def __init__(self, settings: SimulationConfig, size: int, seed: int) -> None:
         self._settings, self._seed = settings, seed
         self._speeds = settings.speed_of_ranks(size)
-        self._stragglers = _stragglers(settings, size, seed)
+        stragglers = settings.stragglers
+        shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
+        self._stragglers = {*stragglers.ranks, *shuffled[: round(stragglers.fraction * size)]}
         self._outages = [Outages(_intervals(settings, rank, seed)) for rank in range(size)]
         self._steps = [0] * size
         self._card_free = [0.0] * size
@@ -79,39 +81,21 @@ class CostModel:
 
     def compute_seconds(self, rank: int, samples: int, start: float) -> float:
         """Return the virtual seconds of a rank's next step, which begins at `start`, outages included."""
-        step = self._steps[rank]
+        step, settings, before = self._steps[rank], self._settings, self._resumed
         self._steps[rank] += 1
-        work = (
-            self._work(samples) / self._speeds[rank] * self._slowdown(rank, step) * self._jitter(rank, step)
-        )
+        if settings.sample_seconds == "measured":
+            self.restart_stopwatch()
+            work = self._resumed - before
+        else:
+            work = samples * settings.sample_seconds
+        work /= self._speeds[rank]
+        stragglers = settings.stragglers
+        if rank in self._stragglers and uniform(self._seed, "straggle", rank, step) < stragglers.probability:
+            work *= stragglers.slowdown
+        if sigma := settings.jitter:  # a log-normal factor of mean 1
+            draw = NormalDist().inv_cdf(uniform(self._seed, "jitter", rank, step))
+            work *= math.exp(sigma * draw - sigma**2 / 2)
         return work + self._outages[rank].delay(start, work)
-
-    def _work(self, samples: int) -> float:
-        """Return the seconds on a rank of speed 1."""
-        if self._settings.sample_seconds != "measured":
-            return samples * self._settings.sample_seconds
-        before = self._resumed
-        self.restart_stopwatch()
-        return self._resumed - before
-
-    def _slowdown(self, rank: int, step: int) -> float:
-        stragglers = self._settings.stragglers
-        if rank not in self._stragglers:
-            return 1.0
-        straggles = (
-            stragglers.probability == 1
-            or uniform(self._seed, "straggle", rank, step) < stragglers.probability
-        )
-        return stragglers.slowdown if straggles else 1.0
-
-    def _jitter(self, rank: int, step: int) -> float:
-        """Return a log-normal factor of mean 1."""
-        sigma = self._settings.jitter
-        if not sigma:
-            return 1.0
-        return math.exp(
-            sigma * NormalDist().inv_cdf(uniform(self._seed, "jitter", rank, step)) - sigma**2 / 2
-        )
 
     def wake_time(self, rank: int, time: float) -> float:
         """Return when `rank` acts on an event at `time`: at once, or at the end of its outage."""
@@ -174,7 +158,16 @@ class Outages:
 def _intervals(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
     """Yield the outages of a rank, the configured and the drawn ones, by their begin and without overlaps."""
     written = sorted((each.at, each.at + each.seconds) for each in settings.failures if each.rank == rank)
-    return _disjoint(heapq.merge(written, _drawn(settings, rank, seed)))
+    intervals = heapq.merge(written, _drawn(settings, rank, seed))
+    # Outages.delay adds up the intervals and would count an overlap twice.
+    joined = next(intervals, NEVER)
+    for begin, end in intervals:
+        if begin <= joined[1]:
+            joined = (joined[0], max(joined[1], end))
+        else:
+            yield joined
+            joined = (begin, end)
+    yield joined
 
 
 def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
@@ -187,25 +180,6 @@ def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interva
         end = begin - settings.repair * math.log(uniform(seed, "repair", rank, number))
         number += 1
         yield begin, end
-
-
-def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
-    """Join overlapping intervals; `intervals` are sorted by their begin."""
-    # Outages.delay adds up the intervals and would count an overlap twice.
-    joined = next(intervals, NEVER)
-    for begin, end in intervals:
-        if begin <= joined[1]:
-            joined = (joined[0], max(joined[1], end))
-        else:
-            yield joined
-            joined = (begin, end)
-    yield joined
-
-
-def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[int]:
-    """Return the stragglers: the configured ranks and a random fraction of all ranks."""
-    shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
-    return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])
 
 
 @dataclass(eq=False)
@@ -241,10 +215,8 @@ class EventLoop:
     def _step(self) -> bool:
         """Resume the earliest process; return True if it has ended."""
         if not self._ready:
-            waiting = ", ".join(
-                f"rank {p.number} waits for {p.waits_for}" for p in self.processes if p.waits_for
-            )
-            raise PeerLostError(f"deadlock between simulated ranks: {waiting}")
+            waits = (f"rank {p.number} waits for {p.waits_for}" for p in self.processes if p.waits_for)
+            raise PeerLostError(f"deadlock between simulated ranks: {', '.join(waits)}")
         time, number = heapq.heappop(self._ready)
         # Wake-ups of a process may be left when it ends.
         if self._greenlets[number].dead:

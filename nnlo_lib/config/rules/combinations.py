@@ -23,6 +23,7 @@ def run_faults(run: Any) -> Iterator[str]:
     yield from step_rules.dealing_faults(run)
     yield from _compression_faults(run)
     yield from _robot_faults(run)
+    yield from _elastic_faults(run)
     yield from run.algorithm.faults(run)
     yield from step_rules.precision_faults(run)
     yield from loss_rules.gan_faults(run)
@@ -54,6 +55,23 @@ def reason_not_elastic(run: Any) -> str | None:
         "it has several servers (algorithm.masters)": run.algorithm.servers > 1,
     }  # fmt: skip
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _elastic_faults(run: Any) -> Iterator[str]:
+    """Yield the faults of a simulation whose ranks leave and return."""
+    elastic, key = run.parallel.simulation.elastic, "parallel.simulation.elastic"
+    if not elastic or run.parallel.transport != "simulated":
+        return
+    if reason := reason_not_elastic(run):
+        able = ", ".join(name for name, row in ALGORITHMS.items() if row.elastic)
+        yield f"{key}: {reason}; remove it, or take one of the algorithms {able}, without these settings"
+    if (last := max(elastic)) > run.train.epochs:
+        yield f"{key}: epoch {last} comes after the last one; remove it, or set `train.epochs: {last}` or more"
+    for epoch, ranks in elastic.items():
+        parallel = run.parallel.model_copy(update={"ranks": ranks})
+        resized = run.model_copy(update={"parallel": parallel})
+        for fault in (*step_rules.rank_count_faults(resized), *resized.algorithm.faults(resized)):
+            yield f"{key}: {ranks} ranks from epoch {epoch} on are not possible: {fault}"
 
 
 def _robot_faults(run: Any) -> Iterator[str]:

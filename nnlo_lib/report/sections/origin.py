@@ -54,7 +54,7 @@ def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, st
         if isinstance(value, dict) and value:
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, mask(value if isinstance(value, str) else json.dumps(value))
+            yield f"{prefix}{key}", mask(value if isinstance(value, str) else json.dumps(value))
 
 
 def trained_models(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:

@@ -26,12 +26,9 @@ def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
 def _waited(rule: EarlyStoppingConfig, goals: list[float]) -> str:
     n = rule.patience
     if rule.smoothed:  # NNLO's rule (its process.py, 2019)
-        worse = len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta
-        return (
-            f"early stopping: the mean of {rule.metric} over the last {n} validations is worse than over the previous {n}"
-            if worse
-            else ""
-        )
+        if len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta:
+            return f"early stopping: the mean of {rule.metric} over the last {n} validations is worse than over the previous {n}"
+        return ""
     best, since = float("inf"), 0
     for goal in goals:
         # A NaN compares as not smaller, so it counts as no improvement.
@@ -96,6 +93,5 @@ class BestWeights:
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Restore the tensors that `state` returned."""
-        self._snapshot = {
-            name: tensor.clone() for name, tensor in tensors.items() if name.startswith("best.")
-        }
+        names = (name for name in tensors if name.startswith("best."))
+        self._snapshot = {name: tensors[name].clone() for name in names}

@@ -52,9 +52,8 @@ def load_published_model(
 ) -> tuple[nn.Module, Preprocessor]:
     """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the device.
 
-    Raises:
-        UserError: if the file does not contain the weights of this run's model, if the model was trained with
-            other data, or if the code of the model has changed since the training.
+    Raises UserError if the file does not contain the weights of this run's model, if the model was trained with other data,
+    or if the code of the model has changed since the training.
     """
     folder = path.parent
     if RunPaths(folder).summary.exists():
@@ -183,10 +182,7 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
 def test_result_of_run(
     run: Run, module: nn.Module, tensors: Preprocessor, split: Split, samples: Indices, classes: int | None
 ) -> "TestResult":
-    """Return the result of a run's model on samples of a split, in batches that fit into the memory.
-
-    `classes`: number of classes; None if the labels are no classes.
-    """
+    """Return the result of a run's model on samples of a split, in batches that fit into the memory."""
     problem = build_problem(run, classes)
     if isinstance(problem, SupervisedProblem):
         split = split.weighted(samples)
@@ -199,10 +195,7 @@ def test_result_of_run(
 
 
 def within_memory(measure: Callable[[int], T]) -> T:
-    """Call `measure` with a number of samples per batch, which is halved while the GPU has too little memory.
-
-    Raises UserError if the memory is too small for a single sample.
-    """
+    """Call `measure` with a number of samples per batch, halved while the GPU has too little memory; raise UserError at 0."""
     size = EVALUATION_BATCH_SIZE
     while size:
         with suppress(torch.OutOfMemoryError):
@@ -269,8 +262,7 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
                 saved["predicted"].extend(() if places is None else (places,))
                 saved["weights"].extend(() if weights is None else (weights.cpu().numpy(),))
         if places is not None:
-            # `confusion[...] += 1` would count a pair once per batch.
-            # NO_CLASS is the last place already.
+            # `confusion[...] += 1` would count a pair once per batch. NO_CLASS is the last place already.
             np.add.at(confusion, (labels.cpu().numpy(), np.minimum(places, confusion.shape[0])), 1)
     is_complete = predicted is not None and not confusion[:, -1].any()
     matrix = {"confusion": confusion[:, :-1].tolist()} if is_complete else {}

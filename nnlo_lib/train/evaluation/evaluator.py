@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from nnlo_lib.algorithms.base import Algorithm
-from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.train.algorithm_checks import refuse_unequal_models
@@ -165,24 +164,19 @@ class Evaluator:
         context, state = self._context, self._state
         context.comm.allreduce(state.metric_sums, "metrics")
         means = context.problem.means(state.metric_sums)
-        measured = {f"train_{name}": value for name, value in means.items()} | self._loss_average()
+        measured = {f"train_{name}": value for name, value in means.items()}
+        if state.loss_decay is not None:
+            average = None if isnan(state.loss_average) else state.loss_average
+            with context.comm.outside_of_time():
+                averages = [each for each in context.comm.gather(average) if each is not None]
+            # The mean over the ranks that have one.
+            measured |= {"train_loss_average": sum(averages) / len(averages)} if averages else {}
         state.position.samples += int(state.metric_sums[0])
         with context.phase_timer.phase("evaluate"):
             failpoint("training.evaluate")
             measured |= self._validation_metrics()
-            return measured | check_invariant_and_consensus(
-                state.algorithm, context.replica, state.position.where
-            )
-
-    def _loss_average(self) -> dict[str, float]:
-        """Return the moving average of the loss, the mean over the ranks that have one; empty if none has."""
-        average, comm = self._state.loss_average, self._context.comm
-        if self._state.loss_decay is None:
-            return {}
-        with comm.outside_of_time():
-            values = comm.gather(None if isnan(average) else average)
-        known = [value for value in values if value is not None]
-        return {"train_loss_average": sum(known) / len(known)} if known else {}
+            where = state.position.where
+            return measured | check_invariant_and_consensus(state.algorithm, context.replica, where)
 
     def _validation_metrics(self) -> dict[str, float]:
         context, position = self._context, self._state.position
@@ -263,8 +257,7 @@ class Evaluator:
 def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
     """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
 
-    Raises:
-        InvariantError: on all ranks, if the algorithm's invariant does not hold.
+    Raises InvariantError on all ranks if the algorithm's invariant does not hold.
     """
     measured = algorithm.telemetry(replica)
     error = measured.get("invariant", 0.0)
@@ -276,16 +269,15 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
             "faulty memory or network of a node"
         )
     refuse_unequal_models(algorithm, replica, where)
-    return measured | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
-
-
-def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
-    """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
+    if not algorithm.replicas_differ:
+        return measured
+    # Mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1.
     names, distances = ("consensus_error", "consensus_error_normalised"), []
+    comm, theta = algorithm.comm, replica.theta
     for scale in (1.0, theta.norm()):
         mean = theta / scale
         comm.allreduce(mean, "telemetry")
         distances.append(float((theta / scale).sub_(mean.div_(comm.size)).norm()))
     totals = torch.tensor(distances, dtype=torch.float64)
     comm.allreduce(totals, "telemetry")
-    return dict(zip(names, (totals / comm.size).tolist(), strict=True))
+    return measured | dict(zip(names, (totals / comm.size).tolist(), strict=True))

@@ -13,12 +13,7 @@ from nnlo_lib.train.task import Task
 
 
 class Recorder:
-    """Writes the history, the metrics by node, the sample ledger, the validations within epochs and the log.
-
-    Attributes:
-        tables: all tables, by their names in checkpoints.
-        sample_counts: number of times this rank used each sample in the running epoch.
-    """
+    """Writes the history, the metrics by node, the sample ledger, the validations within epochs and the log."""
 
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
         self._comm, self._data, self._epochs = comm, data, task.run.train.epochs
@@ -27,9 +22,11 @@ class Recorder:
         self.history, self.nodes = JsonlTable(paths.history), JsonlTable(paths.nodes)
         self._ledger, self.validations = JsonlTable(paths.ledger), JsonlTable(paths.validations)
         self.journal = RunLog(task.state, enabled=comm.rank == 0)
+        # By their names in checkpoints.
         self.tables = {
             "history": self.history, "nodes": self.nodes, "ledger": self._ledger, "validations": self.validations,
         }  # fmt: skip
+        # Uses of each sample by this rank in the running epoch.
         self.sample_counts = SampleLedger(len(data.split))
 
     def close_epoch_ledger(self, epoch: int, cut: bool = False) -> None:

@@ -18,11 +18,7 @@ Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
 
 
 def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig | None = None) -> None:
-    """Give a replica the configured optimizer, or one optimizer for each network of a GAN.
-
-    Raises:
-        UserError: if the model of a GAN lacks `latent` or one of its networks.
-    """
+    """Give a replica the configured optimizer, or one for each network of a GAN; raise UserError if its model lacks these."""
     for used in (rule, getattr(problem, "generator_optimizer", None)):
         for group in used.groups if used else ():
             if not any(matches(slot.name, group.match) for slot in replica.layout):
@@ -214,10 +210,7 @@ class MultiNetworkOptimizer(torch.optim.Optimizer):
 
     A network with a gradient of exactly zero is not updated and keeps its moments. Setting the learning rate
     of the whole scales the learning rates of all networks. The state has the names of the networks as
-    prefixes, for example `critic.exp_avg`.
-
-    Raises:
-        UserError: if the networks do not cover all parameters of the model.
+    prefixes, for example `critic.exp_avg`. Raises UserError if the networks do not cover all parameters.
     """
 
     def __init__(self, parameters: Parameters, lr: float, networks: list[NetworkOptimizer]) -> None:

@@ -44,12 +44,10 @@ class LearningRateSchedule:
         self._lr = train.scaled_lr(workers)
 
     def __call__(self, step: int, steps_per_epoch: int, worker_steps: int | None = None) -> float:
-        """Return the learning rate of a step; it is constant within a round.
+        """Return the learning rate of a step, counted from 0 as epoch and place in the epoch imply; constant within a round.
 
-        Args:
-            step: the step, counted from 0, that epoch and place in the epoch imply.
-            worker_steps: steps of a worker before this one; another number than `step` if workers share the
-                batches of an epoch, or after a change of the number of ranks. None: `step`.
+        `worker_steps`, by default `step`, are the steps of a worker before this one: another number if workers share the
+        batches of an epoch, or after a change of the number of ranks.
         """
         train, size, done = self._train, self._steps_per_round, step if worker_steps is None else worker_steps
         at = SchedulePosition(
@@ -60,9 +58,12 @@ class LearningRateSchedule:
             rounds=ceil(train.epochs * steps_per_epoch / size),
         )
         rate = learning_rate(train.schedule, self._lr, at, self._falls)
-        if train.warm_up is None:
-            return rate
-        return rate * warm_up_factor(train.warm_up, at, steps_per_epoch)
+        if rule := train.warm_up:
+            warmed, steps = at.step, rule.steps
+            if steps is None:
+                warmed, steps = round(at.epoch * steps_per_epoch), round((rule.epochs or 0) * steps_per_epoch)
+            rate *= rule.start + (1 - rule.start) * warmed / steps if warmed < steps else 1.0
+        return rate
 
     def log_scaling(self, journal: RunLog) -> None:
         """Log the learning rate scaled for the number of workers, if it differs from the optimizer's `lr`."""
@@ -77,14 +78,6 @@ class LearningRateSchedule:
         if isinstance(self._train.schedule, rules.PlateauScheduleConfig):
             # Only rank 0 has the history.
             self._falls = comm.gather(num_plateau_drops(self._train.schedule, rows))[0]
-
-
-def warm_up_factor(rule: rules.WarmUpConfig, at: SchedulePosition, steps_per_epoch: int) -> float:
-    """Return the factor, `rule.start` to 1, by which warm-up multiplies the learning rate of a round."""
-    done, steps = at.step, rule.steps
-    if steps is None:
-        done, steps = round(at.epoch * steps_per_epoch), round((rule.epochs or 0) * steps_per_epoch)
-    return rule.start + (1 - rule.start) * done / steps if done < steps else 1.0
 
 
 def learning_rate(
@@ -111,7 +104,14 @@ def learning_rate(
         case rules.PolynomialScheduleConfig():
             return float(schedule.final + (start - schedule.final) * (1 - at.fraction_done) ** schedule.power)
         case rules.OneCycleScheduleConfig():
-            return start * _cycle(schedule, at)
+            # The round of the peak, as in torch's OneCycleLR.
+            peak = max(0.0, schedule.rise * at.rounds - 1)
+            if at.round < peak:
+                return start * _half_cosine(schedule.start, 1, at.round / peak)
+            # Less than one round remains after a late peak, and no round in a training of a single round.
+            fall = at.rounds - 1 - peak
+            phase = min(1.0, (at.round - peak) / fall) if fall > 0 else 0.0
+            return start * _half_cosine(1, schedule.final, phase)
         case rules.PlateauScheduleConfig():
             rate = start
             for _ in range(falls):
@@ -144,16 +144,6 @@ def _phase(schedule: rules.CosineScheduleConfig, at: SchedulePosition) -> float:
     while passed >= period:
         passed, period = passed - period, period * schedule.stretch
     return passed / period
-
-
-def _cycle(schedule: rules.OneCycleScheduleConfig, at: SchedulePosition) -> float:
-    # The round of the peak, as in torch's OneCycleLR.
-    peak = max(0.0, schedule.rise * at.rounds - 1)
-    if at.round < peak:
-        return _half_cosine(schedule.start, 1, at.round / peak)
-    # Less than one round remains after a late peak, and no round in a training of a single round.
-    fall = at.rounds - 1 - peak
-    return _half_cosine(1, schedule.final, min(1.0, (at.round - peak) / fall) if fall > 0 else 0.0)
 
 
 def num_plateau_drops(schedule: rules.PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:

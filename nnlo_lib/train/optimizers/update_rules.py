@@ -127,15 +127,10 @@ class Muon(LayerwiseOptimizer):
 
     def __init__(self, parameters: list[nn.Parameter], layout: Layout, adamw: str, **options: Any) -> None:
         super().__init__(parameters, layout, exclude_vectors=False, **options)
-        by_adamw = [len(each.shape) < 2 or matches(each.name, adamw) for each in layout]
-        self._others = [
-            slice(each.start, each.stop) for each, is_adamw in zip(layout, by_adamw, strict=True) if is_adamw
-        ]
-        self._matrices = [
-            (slice(each.start, each.stop), each.shape[0])
-            for each, is_adamw in zip(layout, by_adamw, strict=True)
-            if not is_adamw
-        ]
+        others = [each for each in layout if len(each.shape) < 2 or matches(each.name, adamw)]
+        matrices = (each for each in layout if each not in others)
+        self._others = [slice(each.start, each.stop) for each in others]
+        self._matrices = [(slice(each.start, each.stop), each.shape[0]) for each in matrices]
 
     def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
         if not state:
@@ -153,9 +148,8 @@ class Muon(LayerwiseOptimizer):
         mean = state["exp_avg"].lerp_(g, 1 - beta1)
         square = state["exp_avg_sq"].mul_(beta2).addcmul_(g, g, value=1 - beta2)
         step_of_others = mean / (1 - beta1**step) / ((square / (1 - beta2**step)).sqrt_() + options["eps"])
-        for part, moved in zip(
-            self._others, step_of_others.split([each.stop - each.start for each in self._others]), strict=True
-        ):
+        sizes = [each.stop - each.start for each in self._others]
+        for part, moved in zip(self._others, step_of_others.split(sizes), strict=True):
             update[part] = moved
         self._decay(options["weight_decay"])
         theta.sub_(update, alpha=options["lr"])

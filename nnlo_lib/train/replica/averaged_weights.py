@@ -35,9 +35,13 @@ class AveragedWeights:
 
     def exchange(self) -> None:
         """Exchange the weights and their average, before an evaluation and after it."""
+        optimizer: Any = self._replica.optimizer
+        # A schedule-free optimizer has no state before the first step.
+        states = optimizer.state.values() if hasattr(optimizer, "evaluated") else ()
+        own = next((state[optimizer.evaluated] for state in states if state), None)
+        averages = {"ema.theta": own} | self._average
         for name, vector in self._vectors.items():
-            average = self._average.get(f"ema.{name}", self._of_optimizer if name == "theta" else None)
-            if average is not None:
+            if (average := averages.get(f"ema.{name}")) is not None:
                 # Copied, because the layers are views of the vector.
                 trained = vector.clone()
                 vector.copy_(average)
@@ -46,13 +50,6 @@ class AveragedWeights:
     @property
     def _vectors(self) -> dict[str, Tensor]:
         return {"theta": self._replica.theta, "buffers": self._replica.buffers}
-
-    @property
-    def _of_optimizer(self) -> Tensor | None:
-        """Average of the parameters in the optimizer's state; None without one, and before the first step."""
-        optimizer: Any = self._replica.optimizer
-        states = optimizer.state.values() if hasattr(optimizer, "evaluated") else ()
-        return next((state[optimizer.evaluated] for state in states if state), None)
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a resumed run needs."""

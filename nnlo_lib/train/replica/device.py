@@ -56,10 +56,7 @@ def evaluation_device(parallel: ParallelConfig) -> str:
 
 
 def to_device(array: Array | Tensor, device: str) -> Tensor:
-    """Return an array as a tensor on the device; a GPU copies it while this process continues.
-
-    A tensor is on the device already.
-    """
+    """Return an array as a tensor on the device, where a tensor is already; a GPU copies it while this process continues."""
     if isinstance(array, Tensor):
         # A part of a batch begins at the alignment of a copy, by which libraries choose kernels.
         return array.clone() if array.storage_offset() else array
@@ -77,11 +74,7 @@ def seed_step(seed: int, device: str) -> None:
 
 
 def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
-    """Let `comm` sum GPU vectors as `parallel.gpu_exchange` configures; all ranks call it.
-
-    Returns:
-        Description of the transport for the log; an empty string if no GPU vectors are exchanged.
-    """
+    """Let `comm` sum GPU vectors, if any, as `parallel.gpu_exchange` configures; return how, for the log. All ranks call it."""
     if not run.parallel.gpus_per_rank or comm.is_virtual:
         return ""
     setting = run.parallel.gpu_exchange

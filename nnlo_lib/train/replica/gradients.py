@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -50,9 +50,7 @@ class SampleTensors:
 class GradientFunction(Protocol):
     """Overwrites the replica's gradient by the gradient of a batch; returns the batch's sums, or None.
 
-    Raises:
-        DivergedError: if the loss is not finite.
-        UserError: if batch normalization gets a single sample.
+    Raises DivergedError if the loss is not finite, and UserError if batch normalization gets a single sample.
     """
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None: ...
@@ -61,22 +59,11 @@ class GradientFunction(Protocol):
         """Raise a DivergedError of an earlier call that was not raised yet: a GPU tells a loss after the call."""
 
 
-class PassedLoss(NamedTuple):
-    """A loss on its way from the GPU to `value`, where it is after `arrival`; the samples and the place for errors."""
-
-    value: Tensor
-    arrival: torch.cuda.Event
-    samples: SampleTensors
-    where: str
-    step: int
-
-
 class LocalGradients:
     """Computes the gradient of one rank's batch, at once or in parts, one after another.
 
-    Args:
-        together: sums over ranks inside the passes (synchronized batch normalization); if set, ranks without
-            samples take part in every pass, too. None for passes of this rank alone.
+    With `together`, sums over ranks inside the passes (synchronized batch normalization), ranks without samples take part in
+    every pass, too.
     """
 
     def __init__(
@@ -85,19 +72,16 @@ class LocalGradients:
     ) -> None:  # fmt: skip
         self._replica, self._problem, self._tensors, self._comm = replica, problem, tensors, comm
         self._precision, self._parts, self._together = precision, parts, together
-        self._passed: PassedLoss | None = None
+        self._check_last: Callable[[], object] | None = None  # of a loss on its way from the GPU
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None:
         seed_step(seed, str(self._replica.theta.device))
         if self._together:
             # The weight in the exchange of gradients: sums inside the pass belong to the global mean loss.
             self._together.weight = batch.count / batch.global_count
-        parts = [
-            part
-            for part in micro_batch_slices(batch.count, self._parts)
-            # Other ranks wait for this one inside the pass, even if its part is empty.
-            if part.stop > part.start or self._together
-        ]
+        ends = [batch.count * number // self._parts for number in range(self._parts + 1)]
+        # Other ranks wait for this one inside the pass, even if its part is empty.
+        parts = [slice(start, stop) for start, stop in pairwise(ends) if stop > start or self._together]
         measured: list[DeferredSums] = []
         if not parts:
             self._replica.clear_gradient()
@@ -111,9 +95,8 @@ class LocalGradients:
                 self._comm.advance_clock(batch.count)
             # The gradient sums those of the parts' mean losses, weighted by their numbers of samples.
             weight = share * factor
-            self._replica.backward(
-                loss if weight == 1 else loss * weight, part is parts[0], part is parts[-1]
-            )
+            weighted = loss if weight == 1 else loss * weight
+            self._replica.backward(weighted, part is parts[0], part is parts[-1])
             # Neither empty parts nor an overflow (weight NaN) contribute to the metrics.
             measured += [sums] if weight > 0 else []
         if len(measured) < 2:
@@ -122,10 +105,9 @@ class LocalGradients:
 
     def finish(self) -> None:
         """Raise DivergedError if the loss of the last call, which a GPU tells after the call, was not finite."""
-        passed, self._passed = self._passed, None
-        if passed:
-            passed.arrival.synchronize()
-            self._loss_factor(passed.value.item(), passed.samples, passed.where, passed.step)
+        check, self._check_last = self._check_last, None
+        if check:
+            check()
 
     def _forward(self, batch: Batch, part: slice, step: int) -> tuple[BatchLoss, SampleTensors]:
         inputs, labels = self._tensors(tuple(array[part] for array in batch.inputs), batch.labels[part])
@@ -150,8 +132,13 @@ class LocalGradients:
         value.copy_(loss.detach(), non_blocking=True)
         arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrival.record()
+
+        def check() -> None:
+            arrival.synchronize()
+            self._loss_factor(value.item(), samples, where, step)
+
         self.finish()
-        self._passed = PassedLoss(value, arrival, samples, where, step)
+        self._check_last = check
         return 1.0
 
     def _loss_factor(self, loss: float, samples: SampleTensors, where: str, step: int) -> float:
@@ -161,22 +148,14 @@ class LocalGradients:
         return self._precision.loss_factor(loss, where, advice)
 
 
-def micro_batch_slices(count: int, parts: int) -> list[slice]:
-    """Return slices that divide `count` samples into `parts` parts of nearly equal size."""
-    ends = [count * number // parts for number in range(parts + 1)]
-    return [slice(*each) for each in pairwise(ends)]
-
-
 def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, step: int, where: str) -> str:
     """Return what to do about a loss that is infinite or NaN although each value of its samples is usable.
 
-    After 0 steps, the learning rate is not the cause.
-
-    Raises:
-        DivergedError: with the first sample that has a value which the model's type cannot hold.
+    After 0 steps, the learning rate is not the cause. Raises DivergedError with the first sample that has a value which the
+    model's type cannot hold.
     """
     for kind, tensor in samples.numbers():
-        limit = precision.largest_input if kind == "inputs" else precision.largest_target
+        limit = precision.largest(kind)
         values = tensor.reshape(len(samples.ids), -1)
         # NaN compares as False.
         wrong = ~(values.abs() <= limit)
@@ -196,9 +175,8 @@ def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, ste
         return f"{scale}, or {REDUCE_RATE}" if scale else REDUCE_RATE
     if not torch.isfinite(theta).all():
         return "the initial weights have NaN or infinite values; check the model and model.weights"
-    return (
-        f"no step was made, so train.optimizer.lr is not the cause; {scale or 'check the model and the loss'}"
-    )
+    advice = scale or "check the model and the loss"
+    return f"no step was made, so train.optimizer.lr is not the cause; {advice}"
 
 
 @contextmanager

@@ -29,15 +29,9 @@ class Precision:
         self._low, self._kind = HALF_DTYPES.get(name), torch.device(device).type
         self.scale = LossScale() if name == "fp16" else None
 
-    @property
-    def largest_input(self) -> float:
-        """Largest number of the type in which layers compute."""
-        return torch.finfo(self._low or self.dtype).max
-
-    @property
-    def largest_target(self) -> float:
-        """Largest number of the type in which losses compute."""
-        return torch.finfo(self.dtype).max
+    def largest(self, kind: str) -> float:
+        """Return the largest number of the type in which layers compute, for `inputs`, or losses, for `targets`."""
+        return torch.finfo((self._low if kind == "inputs" else None) or self.dtype).max
 
     def prepare(self, module: nn.Module) -> nn.Module:
         """Convert a model to the dtype; in mixed precision, its outputs to float32 for losses and metrics."""
@@ -54,10 +48,7 @@ class Precision:
     def loss_factor(self, loss: float, where: str, advice: str = REDUCE_RATE) -> float:
         """Return the factor by which to multiply a loss of this value before its backward pass.
 
-        With loss scaling, the factor is NaN if the loss is not finite, so that the step is skipped.
-
-        Raises:
-            DivergedError: if the loss is not finite and there is no loss scaling.
+        If the loss is not finite, the factor is NaN with loss scaling, so that the step is skipped; without, raise DivergedError.
         """
         if self.scale is None:
             if not math.isfinite(loss):
@@ -109,8 +100,7 @@ class LossScale:
     def unscale(self, grad: Tensor, where: str) -> bool:
         """Divide `grad` by the scale and adapt the scale; return False and keep `grad` if it is not finite.
 
-        Raises:
-            DivergedError: if `grad` is not finite at a scale of 1.
+        Raises DivergedError if `grad` is not finite at a scale of 1.
         """
         if not torch.isfinite(grad).all():
             if self.exponent == 0:

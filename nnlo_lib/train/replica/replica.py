@@ -1,6 +1,6 @@
 """Replica: a model as three flat vectors of parameters, gradients and floating-point buffers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
@@ -29,21 +29,10 @@ class ParameterSlot(NamedTuple):
 Layout = tuple[ParameterSlot, ...]
 
 
-def layout_of(parameters: Iterable[tuple[str, nn.Parameter]]) -> Layout:
-    """Return the layout of the trainable parameters, one after another in the given order."""
-    trained = [(name, each) for name, each in parameters if each.requires_grad]
-    starts = accumulate((each.numel() for _, each in trained), initial=0)
-    return tuple(
-        ParameterSlot(name, start, each.numel(), each.shape)
-        for (name, each), start in zip(trained, starts, strict=False)
-    )
-
-
 def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
     """Return the slice of the parameters whose names start with `prefix`, and their layout within it.
 
-    Raises:
-        UserError: if no name starts with `prefix`, or if other parameters lie in between.
+    Raises UserError if no name starts with `prefix`, or if other parameters lie in between.
     """
     slots = [slot for slot in layout if slot.name.startswith(prefix)]
     if not slots:
@@ -59,17 +48,9 @@ def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
 class Replica:
     """A model whose parameters, gradients and buffers are views into flat vectors.
 
-    Algorithms change these vectors in place and never access layers.
-
-    Args:
-        memory: contiguous vectors (parameters,) for the parameters and gradients; None: new ones.
-        channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
-            channels-last format, in which these convolutions are fastest.
-
-    Attributes:
-        buffers: values of the floating-point buffers, for example batch-norm statistics, (values,).
-        counters: the other buffers, not flattened.
-        network: the network that is trained: the module itself, or its compiled version.
+    Algorithms change these vectors in place and never access layers. They are the contiguous vectors (parameters,) of
+    `memory`, or new ones. With `channels_last`, 4-dimensional tensors, the weights of convolutions on images, are stored in
+    the format in which these convolutions are fastest.
     """
 
     def __init__(
@@ -79,14 +60,20 @@ class Replica:
         memory: tuple[Tensor, Tensor] | None = None,
         channels_last: bool = True,
     ) -> None:
+        # `network`, which is trained, may become a compiled version.
         self.module = self.network = module.to(device)
         for tensor in (*module.parameters(), *module.buffers()):
             if channels_last and tensor.dim() == 4:
                 tensor.data = tensor.data.to(memory_format=torch.channels_last)
-        self._parameters = parameters = [each for each in module.parameters() if each.requires_grad]
-        if not parameters:
+        trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
+        if not trained:
             raise UserError("the model has no trainable parameter")
-        self.layout = layout_of(module.named_parameters())
+        self._parameters = parameters = list(trained.values())
+        starts = accumulate((each.numel() for each in parameters), initial=0)
+        self.layout: Layout = tuple(
+            ParameterSlot(name, start, each.numel(), each.shape)
+            for (name, each), start in zip(trained.items(), starts, strict=False)
+        )
         values = _flatten([parameter.data for parameter in parameters])
         self.theta, grad = memory or (values, torch.zeros_like(values))
         # Memory from the caller does not contain the parameters yet.
@@ -97,6 +84,7 @@ class Replica:
         self._trainable = nn.Parameter(self.theta)
         self._take_gradient(grad)
         self._free: list[Tensor] | None = None
+        # Floating-point buffers, for example batch-norm statistics, are flattened to (values,), the others are not.
         statistics = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
         self.counters = [buffer for buffer in module.buffers() if not buffer.is_floating_point()]
         self.buffers = _flatten(statistics)
@@ -166,11 +154,6 @@ class Replica:
         self.grad = self._trainable.grad = grad
         for parameter, gradient in zip(self._parameters, _views(grad, self._parameters), strict=True):
             parameter.grad = gradient
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Apply the model to a mini-batch."""
-        output: Tensor = self.module(*inputs)
-        return output
 
     def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
         """Add the gradient of a loss to `grad`; the `first` one of a step overwrites it, the `last` one makes parts of it final."""
@@ -242,9 +225,8 @@ def _flatten(tensors: Sequence[Tensor]) -> Tensor:
 def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Cut `vector` into tensors with the shapes and memory layouts of `like`."""
     pieces = torch.split(vector, [tensor.numel() for tensor in like]) if like else ()
-    return [
-        piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in zip(pieces, like, strict=True)
-    ]
+    pairs = zip(pieces, like, strict=True)
+    return [piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in pairs]
 
 
 class GradientReadyTracker:

@@ -23,19 +23,12 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class ResidentSamples:
-    """Some samples of a split as tensors on a device, in the stored dtype.
+    """The `samples` of a split, by their indices (n,), as tensors on a device, in the stored dtype.
 
-    Args:
-        samples: indices of the samples in the split, (n,).
-
-    Attributes:
-        sample_bytes: 0, as no sample is read from the host: a GPU gathers a batch while this process continues.
-
-    Raises:
-        UserError: if the samples are larger than the free memory of the GPU.
+    Raises UserError if the samples are larger than the free memory of the GPU.
     """
 
-    sample_bytes = 0
+    sample_bytes = 0  # none is read from the host: a GPU gathers a batch while this process continues
 
     def __init__(self, split: Split, samples: Indices, device: str) -> None:
         self._samples, self._device = np.sort(samples), device

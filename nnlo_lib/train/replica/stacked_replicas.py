@@ -6,7 +6,7 @@ calls. This works for any algorithm, synchronous or not.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +39,7 @@ class GradientRequest:
 
 
 class ReplicaStack:
-    """Holds the replicas of all simulated ranks.
-
-    theta and grad are (ranks, parameters); row i belongs to the replica of rank i.
-    """
+    """Holds the replicas of all simulated ranks: row i of theta and grad, (ranks, parameters), belongs to rank i."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -75,18 +72,14 @@ class ReplicaStack:
         return self.replicas[rank]
 
     def gradient(self, rank: int, comm: Communicator, request: GradientRequest) -> Tensor:
-        """Compute a rank's gradient into its row, together with other ranks; return the batch's sums.
-
-        The rank sleeps on the virtual clock of `comm`.
-        """
+        """Compute a rank's gradient, which sleeps meanwhile on the clock of `comm`, together with others; return its sums."""
         self._requests[rank] = request
         comm.advance_clock_and_yield(request.batch.count)
         # Another rank may have computed this gradient while this one slept.
         if rank in self._requests:
             requests, self._requests = self._requests, {}
-            for ranks in self._portions(
-                sorted(requests), max(each.batch.count for each in requests.values())
-            ):
+            width = max(each.batch.count for each in requests.values())
+            for ranks in self._portions(sorted(requests), width):
                 self._compute(ranks, [requests[rank] for rank in ranks])
         return self._sums.pop(rank)
 
@@ -120,12 +113,17 @@ class ReplicaStack:
                 part = slice(place * width, place * width + request.batch.count)
                 samples = SampleTensors(tuple(each[part] for each in inputs), labels[part], request.batch.ids)
                 precision = Precision(str(self.theta.dtype).removeprefix("torch."), str(self.theta.device))
-                advice = loss_advice(
-                    samples, precision, self.theta[ranks[place]], request.step, request.where
-                )
+                theta = self.theta[ranks[place]]
+                advice = loss_advice(samples, precision, theta, request.step, request.where)
                 raise diverged_error(loss, request.where, advice)
         # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
-        self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
+        gradients = torch.autograd.grad(means.sum(), parameters, allow_unused=True)
+        rows = _rows(self.grad, ranks)
+        for (_, view), gradient in zip(self._views(rows), gradients, strict=True):
+            view.zero_() if gradient is None else view.copy_(gradient)
+        # Rows of ranks that are not consecutive are a copy.
+        if rows.data_ptr() != self.grad[ranks[0]].data_ptr():
+            self.grad[ranks] = rows
         sums = self.problem.sums_by_node(scores, labels, losses, real)
         self._sums.update(zip(ranks, sums, strict=True))
 
@@ -152,14 +150,6 @@ class ReplicaStack:
             size, stride = (len(rows), *parameter.shape), (rows.stride(0), *parameter.stride())
             yield name, rows.as_strided(size, stride, place)
             place += parameter.numel()
-
-    def _keep(self, ranks: list[int], gradients: Iterable[Tensor | None]) -> None:
-        rows = _rows(self.grad, ranks)
-        for (_, view), gradient in zip(self._views(rows), gradients, strict=True):
-            view.zero_() if gradient is None else view.copy_(gradient)
-        # Rows of ranks that are not consecutive are a copy.
-        if rows.data_ptr() != self.grad[ranks[0]].data_ptr():
-            self.grad[ranks] = rows
 
     @torch.no_grad()
     def evaluate_replicas(self, epoch: float, split: Split, samples: Indices) -> Tensor:

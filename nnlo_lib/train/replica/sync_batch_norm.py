@@ -14,13 +14,10 @@ class PassCollectives:
 
     Only for ranks that are processes: simulated ranks share torch's state of one thread (whether gradients are
     recorded, autocast, the autograd engine's queue), and none of them can pause in the middle of a pass.
-
-    Attributes:
-        weight: this rank's share of the samples of the step.
     """
 
     def __init__(self, comm: Communicator) -> None:
-        self._comm, self.weight = comm, 1.0
+        self._comm, self.weight = comm, 1.0  # this rank's share of the samples of the step
 
     def allreduce(self, vector: Tensor) -> None:
         """Overwrite `vector` (values,) with the sum over ranks."""
@@ -125,9 +122,8 @@ class _SyncBatchNormFunction(torch.autograd.Function):
         values, weight, mean, scale, count = ctx.saved_tensors
         others = [axis for axis in range(values.dim()) if axis != 1]
         normal = (values - _along(mean, values)) * _along(scale, values)
-        own = torch.stack(
-            [gradient.sum(others, dtype=torch.float64), (gradient * normal).sum(others, dtype=torch.float64)]
-        )
+        terms = gradient, gradient * normal
+        own = torch.stack([each.sum(others, dtype=torch.float64) for each in terms])
         share = ctx.together.weight
         totals = (own * share).view(-1)
         ctx.together.allreduce(totals)

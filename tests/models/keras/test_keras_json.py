@@ -70,12 +70,12 @@ def test_a_replica_holds_all_that_is_trained():
     replica = Replica(network("digits_keras2", (1, 8, 8), "softmax"))
     images, labels = torch.rand(4, 1, 8, 8), torch.arange(4)
     replica.module.eval()
-    before = replica.forward(images)
+    before = replica.module(images)
     replica.theta.mul_(2.0)
-    assert not torch.equal(replica.forward(images), before)
+    assert not torch.equal(replica.module(images), before)
     replica.module.train()
     replica.buffers.zero_()
-    replica.backward(functional.cross_entropy(replica.forward(images), labels))
+    replica.backward(functional.cross_entropy(replica.module(images), labels))
     assert replica.grad.abs().sum() > 0
     assert replica.buffers.numel() == 16  # means and variances of 8 channels
     assert replica.buffers.abs().sum() > 0  # the forward pass has written the statistics of the batch
@@ -120,7 +120,7 @@ def test_weights_that_keras_wrote(tmp_path, name):
     load_weights(module, str(tmp_path / name))
     replica = Replica(module)
     wanted = torch.from_numpy(model.predict(inputs.numpy(), verbose=0))
-    torch.testing.assert_close(replica.forward(inputs).softmax(1), wanted)
+    torch.testing.assert_close(replica.module(inputs).softmax(1), wanted)
     with pytest.raises(UserError, match="does not fit"):
         load_weights(network("digits_keras2", (1, 8, 8)), str(tmp_path / name))
 

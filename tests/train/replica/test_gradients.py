@@ -52,7 +52,7 @@ def test_replicas_borrow_the_memory_of_their_gradients():
         replica.share_gradient(free)
     # The passes overlap: the memory that is free is enough for one of them.
     for factor, replica in enumerate((first, second), 1):
-        replica.backward(replica.forward(torch.full((1, 2), float(factor))).sum())
+        replica.backward(replica.module(torch.full((1, 2), float(factor))).sum())
     memory = [replica.grad.data_ptr() for replica in (first, second)]
     assert (first.grad.tolist(), second.grad.tolist()) == ([1, 1], [2, 2])
     for replica in (first, second):
@@ -60,7 +60,7 @@ def test_replicas_borrow_the_memory_of_their_gradients():
         assert not hasattr(replica, "grad")
         assert replica.module.weight.grad is None
     # The layer's gradient is a view of the memory of the last pass, whose values are gone.
-    first.backward(first.forward(torch.ones(1, 2)).sum())
+    first.backward(first.module(torch.ones(1, 2)).sum())
     assert (len(memory), len(free), first.grad.tolist()) == (2, 0, [1, 1])
     assert first.grad.data_ptr() == first.module.weight.grad.data_ptr() == memory[1]
 
