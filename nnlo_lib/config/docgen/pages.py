@@ -25,10 +25,8 @@ from nnlo_lib.config.docgen.schema import (
 from nnlo_lib.core.text_format import inline_yaml
 
 HELP_WIDTH = 120
-# What the introduction of the page says once.
-DESCRIBED_ABOVE = re.compile(
-    r"(\noptions:)?\n +-h, --help .*(?=\n\n)|\n +-h, --help .*|\n +--set KEY=VALUE +set a key of the experiment file, such .*"
-)
+# What the introduction of the page says once: the options --help and --set.
+SAID_ABOVE = re.compile(r"(\noptions:)?\n +-h, .*(?=\n\n)|\n +(-h,|--set KEY=VALUE .*train\.epochs).*")
 SHARED_BY = 0.7  # a key that more of the variants have is described once
 NNLO_LIB = Path(__file__).parents[2]
 # Keys on the first page of the reference: the top-level values, and what most experiments set in sections.
@@ -191,7 +189,7 @@ def sub_commands(parser: argparse.ArgumentParser) -> Iterator[str]:
             for command in action.choices.values():
                 # The same lines on each terminal.
                 command.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=HELP_WIDTH)
-                yield f"## `{command.prog}`\n\n```text\n{DESCRIBED_ABOVE.sub('', command.format_help())}```\n"
+                yield f"## `{command.prog}`\n\n```text\n{SAID_ABOVE.sub('', command.format_help())}```\n"
 
 
 def keys_by_effect() -> Iterator[str]:
