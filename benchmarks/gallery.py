@@ -269,10 +269,10 @@ def _entry(path: Path, measured: dict[str, Any]) -> str:
         "",
     ]
     if shown := _picture_of(name):
-        lines += [f"![{name}: a figure of its report](../images/{shown})", ""]
+        lines += [f"![{name}](../images/{shown})", ""]
     part = re.sub(r"\A(#.*\n)+\n*|^name: .*\n", "", text, flags=re.MULTILINE).replace(SHARED, "")
     if len(part.split()) <= MAX_WORDS:
-        lines += ["<!-- not checked: the tests check the file -->", f"```yaml\n{part.rstrip()}\n```", ""]
+        lines += ["<!-- not checked: no name -->", f"```yaml\n{part.rstrip()}\n```", ""]
     else:
         lines += [f"Settings: [{path.name}](../../config/experiments/{path.name}).", ""]
     return "\n".join(lines)

@@ -94,9 +94,8 @@ def _count(name: str, rows: Sequence[SeedRow]) -> str:
 
 def _seed_sections(table: SeedTable) -> Iterator[str]:
     for name, rows in table.items():
-        yield from (f"## {name}", "", _line("row", "feature", "shown by, or why not"))
-        yield "| ---: | --- | --- |"
-        yield from (_line(str(number), row.feature, _evidence(row)) for number, row in rows.items())
+        yield from (f"## {name}", "", _line("feature", "shown by, or why not"), "| --- | --- |")
+        yield from (_line(row.feature, _evidence(row)) for row in rows.values())
         yield ""
 
 

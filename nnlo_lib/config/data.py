@@ -127,8 +127,7 @@ class DataConfig(ConfigModel):
     `${VARIABLE}` is read from the environment and not stored, such as the password in
     https://me:${PASSWORD}@host/x.zip."""
     reader: ReaderConfig | None = None
-    """Reader of the files: idx, cifar, tfrecord, folder, texts, arrays, table, lidar or synthetic; null: the reader in
-    the catalog."""
+    """Reader of the files; null: the reader in the catalog."""
     format: Literal["hdf5", "npz"] = "hdf5"
     """File format of the store."""
     shard_size: int | None = Field(None, ge=1)
@@ -143,7 +142,7 @@ class DataConfig(ConfigModel):
     """Unit of the validation samples and folds. shard: whole shards of the store, as NNLO's folds are whole files: set
     `shard_size` to the samples of a file; classes are then not in proportion."""
     partition: PartitionConfig = IidPartitionConfig()
-    """Division of the training samples among workers: iid, by_class, sorted, dirichlet or contiguous."""
+    """Division of the training samples among workers."""
     stream: StreamConfig | None = None
     """Window along the samples of each worker, in their stored order; null: samples of a step are chosen among all."""
     normalize: Literal["unit", "standard"] | NormalizationConfig = "unit"

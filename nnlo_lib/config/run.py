@@ -60,7 +60,7 @@ class Run(ConfigModel):
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     problem: ProblemConfig = Field(ClassificationConfig(), json_schema_extra=allow_name_in_schema)
-    """Learning problem: classification, regression, dense_classification or gan; a section, or only its name."""
+    """Learning problem; a section, or only its name."""
     loss: Loss = Field(
         PROBLEM_DEFAULT,
         json_schema_extra={"anyOf": [names_schema(LOSSES), {"type": "object"}, {"type": "null"}]},

@@ -283,7 +283,7 @@ class SearchConfig(ConfigModel):
     """Table of another search (`trials.csv`): the values of its finished trials count for the proposals, as if these trials
     had been made before the first one. null: none."""
     method: SamplerConfig = AutoSamplerConfig()
-    """Sampler that proposes trials: auto, skopt, genetic, random, sobol or grid."""
+    """Sampler that proposes trials."""
     trials: Annotated[int | None, EditEffect.SEARCH_END] = Field(None, ge=1)
     """Number of trials; it can be raised later, and existing trials are kept. null: 20, and all points of a grid."""
     parallel: Annotated[int, EditEffect.SEARCH_END] = Field(4, ge=1)
@@ -305,7 +305,7 @@ class SearchConfig(ConfigModel):
     """Trial of the Pareto front that is the best one, with several objectives. first: that with the best value of the first
     objective; knee: that nearest to the best values of all, each scaled to the range of the front."""
     fidelity: FidelityConfig = FullFidelityConfig()
-    """Number of epochs of a trial: full, asha, hyperband, median or pbt."""
+    """Number of epochs of a trial."""
     budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = BudgetConfig()
     """Limits after which no further training starts."""
     blocks: Annotated[MpiPoolConfig, EditEffect.SEARCH_END] = MpiPoolConfig()

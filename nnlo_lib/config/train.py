@@ -54,11 +54,9 @@ class TrainConfig(ConfigModel):
     """Store images in memory format channels last, which makes convolutions faster."""
     # Adam learns at very different scales of inputs and targets; SGD needs a rate for each of them.
     optimizer: OptimizerConfig = AdamConfig(lr=0.003)
-    """Optimizer: sgd, adam, adamw, nadam, adamax, rmsprop, adadelta, adagrad, lars, lamb, muon, lion or
-    schedule_free."""
+    """Update rule of the weights."""
     schedule: ScheduleConfig = ConstantScheduleConfig()
-    """Learning-rate schedule over the rounds (a round is one step, or several local steps of some algorithms):
-    constant, linear, log, diminishing, step, multi_step, exponential, cosine, polynomial, one_cycle or plateau."""
+    """Learning-rate schedule over the rounds (a round is one step, or several local steps of some algorithms)."""
     warm_up: WarmUpConfig | None = Field(None, examples=[{"epochs": 5}])
     """Increase the learning rate to the schedule's rate in the first steps; null: no warm-up."""
     ema: EmaConfig | None = Field(None, examples=[{"decay": 0.999}])

@@ -60,7 +60,9 @@ def _constants() -> dict[tuple[str, str], object]:
 
 def test_every_time_has_a_row_with_its_value():
     """Every time constant has a row in docs/reference/timeouts.md; if this test fails, edit or add the row."""
-    rows = re.findall(r"^\| `([A-Z_]+)` \| `([\w/.]+)` \| (.*?) \|", _page("timeouts.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[`([A-Z_]+)`\]\(../../([\w/.]+)\) \| (.*?) \|", _page("timeouts.md"), re.MULTILINE
+    )
     assert {(name, file): ast.literal_eval(value) for name, file, value in rows} == _constants()
 
 

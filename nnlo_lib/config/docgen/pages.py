@@ -3,6 +3,7 @@
 import argparse
 import ast
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
@@ -24,6 +25,8 @@ from nnlo_lib.config.docgen.schema import (
 from nnlo_lib.core.text_format import inline_yaml
 
 HELP_WIDTH = 120
+# What the introduction of the page says once: the options --help and --set.
+SAID_ABOVE = re.compile(r"(\noptions:)?\n +-h, .*(?=\n\n)|\n +(-h,|--set KEY=VALUE .*train\.epochs).*")
 SHARED_BY = 0.7  # a key that more of the variants have is described once
 NNLO_LIB = Path(__file__).parents[2]
 # Keys on the first page of the reference: the top-level values, and what most experiments set in sections.
@@ -31,7 +34,7 @@ EVERYDAY_KEYS = (
     "name", "seeds", "folds", "runs", "data.dataset", "data.source", "data.reader", "data.validation", "model", "train.epochs", "train.batch_size", "train.optimizer",
     "train.schedule", "train.early_stopping", "loss", "loss_weights", "metrics", "parallel.ranks", "parallel.gpus_per_rank", "resources.runtime", "resources.mem_mb",
 )  # fmt: skip
-TABLE_HEAD = ("| key | type and limits | default | meaning |", "| --- | --- | --- | --- |")
+TABLE_HEAD = ("| key | type | default | meaning |", "| --- | --- | --- | --- |")
 TOP_SECTIONS = {key: field for key, field in fields(EXPERIMENT_SCHEMA).items() if member_blocks(field)}
 ALGORITHM_HEADINGS = (
     "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "`weight_clip`", "`critic_steps`", "ranks",
@@ -124,7 +127,8 @@ def _kind(key: str, field: Schema) -> str:
             page, name = _places()[id(member)]
             return f"[{discriminator_value(member) or 'section'}]({page}.md#{name.replace(': ', '-')})"
         case {"anyOf": choices} | {"oneOf": choices}:
-            return " or ".join(dict.fromkeys(_kind(key, choice) for choice in choices))
+            comma_or = ", " if len(choices) > 3 else " or "
+            return comma_or.join(dict.fromkeys(_kind(key, choice) for choice in choices))
         case {"enum": names}:
             return " or ".join(f"`{name}`" for name in names)
         case {"const": name}:
@@ -178,15 +182,14 @@ def algorithms() -> Iterator[str]:
             yield f"```text\n{inspect.cleandoc(paragraph)}\n```\n" if is_formula else f"{paragraph}\n"
 
 
-def sub_commands(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
-    """Yield a section with the help of each sub-command of `parser`."""
+def sub_commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a section with the help of each sub-command of `parser`, without the commands below it (`nnlo task`)."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 # The same lines on each terminal.
                 command.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=HELP_WIDTH)
-                yield f"{'#' * level} `{command.prog}`\n\n```text\n{command.format_help()}```\n"
-                yield from sub_commands(command, level + 1)
+                yield f"## `{command.prog}`\n\n```text\n{SAID_ABOVE.sub('', command.format_help())}```\n"
 
 
 def keys_by_effect() -> Iterator[str]:

@@ -74,9 +74,9 @@ def defaults(block: Schema) -> Schema:
 
 
 def description_of(field: Schema) -> str:
-    """Return the description of a key; for a section, the docstring of its class."""
+    """Return the description of a key; for a section, the first paragraph of its class's docstring."""
     if "$ref" in field:
-        return str(member_blocks(field)[0]["description"])
+        return str(member_blocks(field)[0]["description"]).partition("\n\n")[0]
     return str(field.get("description", "Selects the variant of this section."))
 
 
