@@ -188,7 +188,7 @@ def curve_spec(
     band: bool = False,
     clock: str = "time (s)",
 ) -> Spec:
-    """Return a specification with a line per run, crosshair, zoom and labels at the ends.
+    """Return a specification with a line per run, zoom and labels at the ends.
 
     `points`: columns `run` (number), `job` (-1: the mean), `x`, `value`, `std`, and others for the tooltip, in which `clock`
     names the column `seconds`; `band`: whether one standard deviation around the mean is shaded.
@@ -244,7 +244,6 @@ def curve_spec(
     }
     near = {"type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}
     zoom = {"params": [ZOOM, {"name": "near", "select": near}]}
-    is_near = {"filter": {"param": "near", "empty": False}}
     visible = [] if is_muted else [VISIBLE]
     has_place = "lit < 0 && datum.fits" + (f" && length(hidden) == {len(names)}" if is_muted else "")
     is_labeled = f"({has_place}) || {is_strong if is_muted else is_lit}"
@@ -253,10 +252,6 @@ def curve_spec(
         *spread,
         layer("line", line, IS_MEAN, clip=True),
         layer("point", marker, IS_MEAN, clip=True, filled=True, size=36) | zoom,
-        *(
-            layer("rule", {axis: None, "color": None}, IS_MEAN, is_near, strokeDash=[3, 3], color=SOFT)
-            for axis in "yx"
-        ),
         layer("text", label, *visible, align="left", dx=6, limit=label_width) | {"data": inline_data(ends)},
     ]
     is_time, ends_at = against != "epoch", {"rangeMax": {"expr": f"width - {label_width:.0f}"}}

@@ -1,6 +1,7 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
 import gzip
+import shlex
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +78,7 @@ def write_page(
         experiment_file=experiment_file,
         experiment=mask(read_text(experiment_file)) if experiment_file else "",
         title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
-        commands=origin.commands(jobs, experiment_file),
+        commands=f"nnlo all {shlex.quote(str(experiment_file or 'FILE'))}",
         searched_by=origin.search_page(output),
         failed_jobs=unfinished,
         failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
@@ -104,19 +105,12 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
     headings, rows = comparison.job_rows(table)
     times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
     virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
-    weight, samples = "", {job.evaluation["samples"] for job in jobs}
-    # The weight of one sample is only stated if all jobs were tested on equally many samples.
-    if ranking is not None and ranking.column == "accuracy" and len(samples) == 1:
-        [count] = samples
-        each = f"one sample corresponds to {percent(1 / count, 2)} of accuracy"
-        weight = f"The {ranking.split} split has {plural(count, 'sample')}: {each}."
     return {
         "runs": list(groups),
         "job_count": len(jobs),
         "clock": clock,
         "headline": headline.headline(table, clock, comparisons, jobs),
         "repetitions": headline.repetitions(table),
-        "weight": weight,
         "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
         "published": origin.published_weights_sentence(jobs),
         "columns": comparison.comparison_columns(table, clock, comparisons),

@@ -108,19 +108,12 @@ def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
 def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
     """Return sentences on the computation of the importances and on the quality of the fit."""
     if fitted is None:
-        return (
-            f"Importance requires at least {MIN_TRIALS} trials with an objective (available: {len(data.drawn_rows)}) "
-            "and a key with at least two different values."
-        )
+        return f"Importance requires at least {MIN_TRIALS} trials with an objective and a key with at least two different values."
     target = "the logarithm of the objective" if fitted.logarithmic else "the objective"
-    epochs = "The number of epochs is an additional input because it differs between trials; its share is not shown. "
-    if len({row.epochs for row in data.drawn_rows}) == 1:
-        epochs = ""
-    model = f"A random forest ({TREES} trees, {plural(len(data.drawn_rows), 'trial')}) predicts {target}. {epochs}"
-    quality = f"For held-out trials ({SPLITS}-fold cross-validation), the forest explains {max(0.0, fitted.r_squared):.0%} of the variance"
+    found = f"A random forest predicts {target} from keys and epochs of {plural(len(data.drawn_rows), 'trial')}; it explains {max(0.0, fitted.r_squared):.0%} of the variance of held-out trials"
     if not fitted.is_reliable:
-        return f"{model}{quality}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."
+        return f"{found}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."
     return (
-        f"{model}{quality}; the bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² for "
-        f"held-out trials when the values of a key are shuffled among all trials."
+        f"{found}. The bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² "
+        "when the values of a key are shuffled among all trials."
     )

@@ -69,9 +69,11 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
     cells, rest = [], [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
-        objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
+        known = math.isfinite(row.objective)
+        objective = data.format_objective(row) if known else MISSING
+        epochs = [", ".join(map(str, row.selected_epochs)) if known else MISSING] * best
         others = [*map(format_mean, row.others or [math.nan] * len(metrics[1:]))]
-        shown = [*others, row.state, str(row.epochs), *data.best_epochs(row), format_duration(row.seconds)]
+        shown = [*others, row.state, str(row.epochs), *epochs, format_duration(row.seconds)]
         if continues:
             parent = trials[row.number].parent
             values.append(f"trial {parent.trial} from epoch {parent.epochs}" if parent else MISSING)

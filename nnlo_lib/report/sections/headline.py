@@ -50,18 +50,12 @@ def headline(
     if guesses := guessing_sentence(jobs):
         sentences.insert(0, f"<b>Warning:</b> {escape(guesses)}")
     sentences.append(_speeds(table, clock, comparisons.get("samples_per_second", []), jobs))
-    all_jobs = plural(len(table), "training task")
     if ended := table["ended_early"].count():
-        sentences.append(f"{ended} of {all_jobs} ended early because a stopping rule applied.")
-    interruptions = interruptions_sentence(jobs)
-    # Without records of the attempts, the summaries count the restarts.
-    if (count := int(table["restarts"].sum())) and not interruptions:
-        restarted = int((table["restarts"] > 0).sum())
-        were = "was" if restarted == 1 else "were"
-        again = f"interrupted and resumed ({plural(count, 'restart')})."
-        interruptions = f"{restarted} of {all_jobs} {were} {again}"
+        sentences.append(
+            f"{ended} of {plural(len(table), 'training task')} ended early because a stopping rule applied."
+        )
     # Markup is safe here: names come from the user, and `bold` and `escape` escape them.
-    return Markup(" ".join(filter(None, [*sentences, interruptions])))
+    return Markup(" ".join(filter(None, [*sentences, interruptions_sentence(jobs)])))
 
 
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:

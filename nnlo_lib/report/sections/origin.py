@@ -1,8 +1,6 @@
 """Origin of the results: settings, trained models, published weights, code, hosts, packages and commands."""
 
 import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -214,21 +212,6 @@ def search_page(page: Path) -> str:
     owner, _, is_best = page.absolute().parent.name.rpartition("-best")
     places = [f"../{owner}/{SEARCH_FOLDER}/{page.name}", f"../{owner}/{page.name}"]
     return next((each for each in places if owner and not is_best and (page.parent / each).exists()), "")
-
-
-def commands(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> str:
-    """Return the shell commands that repeat the experiment; those of a commit are for a clone of the repository."""
-    file = shlex.quote(str(experiment_file)) if experiment_file else "FILE"
-    # The code version is `<version> (<commit>)`, with `+` after the commit if files were modified.
-    versions = [str(job.summary.get("code_version", "")) for job in jobs]
-    commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", versions[0])
-    if not commit:
-        return f"nnlo all {file}"
-    remarks = ["plus the uncommitted changes"] * bool(commit[2])
-    # One command cannot reproduce trainings by several versions.
-    remarks += ["code of the first training task; others differ"] * (len(set(versions)) > 1)
-    remark = f"  # {'; '.join(remarks)}" if remarks else ""
-    return f"git checkout {commit[1]}{remark}\nmake setup\nsource .venv/bin/activate\nnnlo all {file}"
 
 
 def _different(values: Iterable[object]) -> str:
