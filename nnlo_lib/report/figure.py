@@ -1,10 +1,8 @@
 """Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
 
-The script of Vega, Vega-Lite and Vega-Embed, templates/vega.js.gz, has 0.9 MB: Bokeh's has 1.3 MB and draws on a canvas,
-without text for screen readers and without CSS; Plotly's has 4.8 MB, more than the 2 MB of a page. Vega draws SVG whose
-colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions needs no `eval`,
-so that the page's Content-Security-Policy allows its two scripts only. Interaction between figures is in
-templates/page.js.
+The script of Vega, templates/vega.js.gz, draws SVG whose colors are CSS variables, so dark mode and print follow the style
+sheet; its interpreter of expressions needs no `eval`, so that the page's Content-Security-Policy allows its two scripts
+only. Interaction between figures is in templates/page.js.
 """
 
 import json

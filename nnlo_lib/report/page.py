@@ -45,7 +45,7 @@ from nnlo_lib.search.study.trial_summary import (
     format_selection,
 )
 from nnlo_lib.state.attempts import read_attempts
-from nnlo_lib.state.finished_run import FinishedRun, read_text
+from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun, read_text
 from nnlo_lib.state.resource_use import ResourceUse
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -103,6 +103,7 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
     ranking, comparisons = ranking_metric(table), compare_all(table, jobs)
     ranked_by = ranking.name if ranking else None
     headings, rows = comparison.job_rows(table)
+    splits = sorted({job.evaluation.get("split", "test") for job in jobs})
     times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
     virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
     return {
@@ -111,7 +112,7 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "clock": clock,
         "headline": headline.headline(table, clock, comparisons, jobs),
         "repetitions": headline.repetitions(table),
-        "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
+        "measured_on": headline.test_split_sentence(splits),
         "published": origin.published_weights_sentence(jobs),
         "columns": comparison.comparison_columns(table, clock, comparisons),
         "dots": comparison.job_figure(table, ranking) if ranking else None,
@@ -124,7 +125,7 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "banded": any(len(group) > learning_curves.MAX_JOB_LINES for group in groups.values()),
         "confusions": predictions.confusion_matrices(jobs),
         "predicted": predictions.prediction_figures(jobs),
-        "evaluated_on": predictions.evaluated_on(jobs),
+        "evaluated_on": listing([f"on {SPLIT_NAMES.get(split, split)}" for split in splits]),
         "pictures": predictions.sample_images(jobs),
         "maps": nodes.node_maps(jobs),
         "distances": nodes.consensus_matrices(jobs),

@@ -1,13 +1,12 @@
 """Data of the report page's section on a search, with its cost and hosts."""
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config.paths import ExperimentPaths, SearchPaths
 from nnlo_lib.core.text_format import number, plural
-from nnlo_lib.report.formatting import core_cost, format_duration, listing
+from nnlo_lib.report.formatting import core_cost, format_duration
 from nnlo_lib.report.search.importance import fit_forest, importance_figure, importance_note
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
@@ -31,7 +30,6 @@ from nnlo_lib.search.cost_estimate import trained_seconds
 from nnlo_lib.search.effect import question_of_effect
 from nnlo_lib.search.study.study import union_length
 from nnlo_lib.search.study.trial import resource_hours
-from nnlo_lib.state.attempts import read_attempts
 
 
 def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, Any]:
@@ -45,6 +43,7 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
     ranked = [key for key, _ in fitted.importances] if fitted and fitted.is_reliable else keys
     headings, rows = trial_rows(data, searched_parameters(data, data.rows))
     comparisons = compare_trials(data)
+    hosts = (run.summary.get("hardware", {}) for run in data.trained_runs if run.paths.summary.exists())
     return {
         "title": data.study.experiment.name,
         "headline": search_headline(data),
@@ -71,7 +70,7 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
             if page_folder and (log := SearchPaths(folder).fold(int(number), 0).state.log).exists()
         },
         "best_page": best_page(data, page_folder),
-        "costs": [sentence for sentence in (cost_sentence(data), *host_sentences(data)) if sentence],
+        "costs": [*filter(None, [cost_sentence(data)]), *(f"{text}." for text in hardware_texts(hosts))],
         "headings": headings,
         "rows": rows,
         "trials": len(data.rows),
@@ -106,14 +105,3 @@ def cost_sentence(data: StudyData) -> str:
         f"on average, {busy_s / wall_s:.1f} ran at a time. They spent {in_epochs / busy_s:.1%} of their time in epochs, "
         "and the rest in starting, saving and stopping."
     )
-
-
-def host_sentences(data: StudyData) -> list[str]:
-    """Return the hosts on which the folds of the trials were trained last, with their number and known hardware."""
-    attempts = [read_attempts(run.paths.state.folder) for run in data.trained_runs]
-    launched = Counter(each[-1].host for each in attempts if each)
-    if not launched:
-        return []
-    counts = [f"{host} ({plural(count, 'training')})" for host, count in launched.items()]
-    known = (run.summary.get("hardware", {}) for run in data.trained_runs if run.paths.summary.exists())
-    return [f"Trained on {listing(counts)}.", *(f"{text}." for text in hardware_texts(known))]

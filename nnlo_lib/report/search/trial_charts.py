@@ -25,7 +25,6 @@ from nnlo_lib.report.figure import (
     value_if,
 )
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
-from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value
 
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
@@ -47,7 +46,13 @@ def convergence_figure(data: StudyData) -> Figure | None:
     """
     if not data.ranked_rows:
         return None
-    final = {each.trial: each.value for each in candidate_values(data.study.snapshot)}
+    known = data.study.snapshot
+    # The value of a higher rung replaces that of a lower one.
+    final = {
+        trial: known.mean_value(trial, rung) or 0.0
+        for rung in sorted(known.eligible_rungs)
+        for trial in known.complete_trials[rung]
+    }
     best = [data.sign * value for value in accumulate((final[trial] for trial in sorted(final)), min)]
     y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
     # Without a trial that has all folds, none can be the best, and nothing reaches to the end.

@@ -4,7 +4,7 @@ Only tested differences are reported as differences.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -211,13 +211,12 @@ def repetitions(table: pd.DataFrame) -> str:
     return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
 
 
-def test_split_sentence(splits: Collection[str]) -> str:
+def test_split_sentence(splits: Sequence[str]) -> str:
     """Return a sentence on the samples that replace a missing test split, or an empty string."""
-    # Sorted, because equal inputs must give equal pages.
-    named = listing([SPLIT_NAMES[name] for name in sorted(set(splits) - {"test"})] or [""])
+    named = listing([SPLIT_NAMES[name] for name in splits if name != "test"] or [""])
     if not named:
         return ""
     first = f"If the data of a run have no test split, “test” refers to {named}."
-    if len(set(splits)) == 1:
+    if len(splits) == 1:
         first = f"The data have no test split: results were measured on {named}."
     return f"{first} Such results are optimistically biased if validation metrics were used to choose settings or epochs."

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +30,9 @@ from nnlo_lib.report.figure import (
     thinned,
     value_if,
 )
-from nnlo_lib.report.formatting import listing, percent, plus_minus
+from nnlo_lib.report.formatting import percent, plus_minus
 from nnlo_lib.report.tables import group_by_run, spread_of
-from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
+from nnlo_lib.state.finished_run import FinishedRun
 
 MAX_PAIRS = 5  # pairs of classes
 MAX_SHOWN_OUTPUTS = 4  # figures of predicted against true values, one for each output of a model
@@ -244,13 +244,6 @@ def _square_figure(
     spec = panel(table, [equal, *layers], 300, **shared)
     text = f"{title}: {titles[1]} against {titles[0]} of {plural(table['run'].nunique(), 'run')}; the table has values."
     return Figure(title, note, text, spec, headings, rows)
-
-
-def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
-    """Return on which samples the models were evaluated: `on the test split`."""
-    splits = {str(job.evaluation.get("split", "test")) for job in jobs}
-    # Sorted, because equal inputs must give equal pages.
-    return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 
 
 def sample_images(jobs: Sequence[FinishedRun]) -> dict[str, str]:

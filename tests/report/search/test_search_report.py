@@ -16,7 +16,6 @@ from nnlo_lib.report.search.section import best_page, cost_sentence, search_sect
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import convergence_figure, learning_curve_figure
 from nnlo_lib.report.sections.origin import search_page
-from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.state.finished_run import SUMMARY_KEYS
@@ -180,19 +179,14 @@ def steps_of(chart):
 
 
 @pytest.mark.parametrize("epoch", ["best", "last"])
-def test_the_best_so_far_compares_rungs_as_the_search_does_and_orders_by_the_end(search, epoch, monkeypatch):
-    """Trial 0 ends last, though it began first; trial 1 is better at its low rung, which counts only for `best`."""
+def test_the_best_so_far_compares_rungs_as_the_search_does(search, epoch, monkeypatch):
+    """Trial 1 is better at its low rung, which counts only for `best`."""
     made = search(objective={"epoch": epoch}, fidelity={"name": "asha", "first": 3})
     monkeypatch.setattr("nnlo_lib.search.study.trial.decisions_in_order", lambda trials: [])
     rungs_of(made, 0, (3, 0, 1, 0.9), (9, 4, 6, 0.5))
     rungs_of(made, 1, (3, 1, 2, 0.2))
     rungs_of(made, 2, (3, 2, 3, 0.8), (9, 3, 4, 0.6))
     data = StudyData.load(made.folder)
-    known = candidate_values(data.study.snapshot)
-    hours = [(each.trial, each.core_hours, each.value) for each in known]
-    late = [(2, 16.0, 0.6), (0, 24.0, 0.5)]
-    every = [(0, 4.0, 0.9), (1, 8.0, 0.2), (2, 12.0, 0.8), *late]
-    assert hours == (every if epoch == "best" else late)
     lowest = [(0, 0.5), (1, 0.2), (2, 0.2)] if epoch == "best" else [(0, 0.5), (2, 0.5)]
     assert steps_of(convergence_figure(data)) == lowest
 
@@ -266,15 +260,14 @@ def summarize(folder, host, cores):
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
-def test_hosts_of_the_fold_tasks_are_named(search, page):
-    """The summary of one of three trainings is there: it says what the host is."""
+def test_hosts_of_the_fold_tasks_are_described(search, page):
+    """The summary of one of three trainings is there."""
     made = search()
     for trial, host in enumerate(("n1", "n1", "n2")):
         made.trial()
         folder = attempt(made, trial, host)
     summarize(folder, "n2", 4)
     text = check(page(made)).text.replace("\u00a0", " ")
-    assert "Trained on n1 (2 trainings) and n2 (1 training)." in text
     assert "n2: Processor X, 4 threads of 1 rank on 4 of 8 cores, 64.0 GB memory, 1 × H200." in text
 
 
