@@ -121,6 +121,11 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "headings": headings,
         "rows": rows,
         "curves": learning_curves.learning_curve_figures(jobs, clock, ranked_by),
+        # Metrics of all samples together are not in the history, and the balanced accuracy only if the user asks for it.
+        "unmeasured": ranking
+        and not any(f"{split}_{ranking.name}" in job.history for job in jobs for split in ("val", "train"))
+        and ranking.name,
+        "single": len(jobs) == len(groups),
         "validated": quantities.validations_sentence(jobs),
         "banded": any(len(group) > learning_curves.MAX_JOB_LINES for group in groups.values()),
         "confusions": predictions.confusion_matrices(jobs),
