@@ -1,8 +1,7 @@
 """Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
 
-The script of Vega, templates/vega.js.gz, draws SVG whose colors are CSS variables, so dark mode and print follow the style
-sheet; its interpreter of expressions needs no `eval`, so that the page's Content-Security-Policy allows its two scripts
-only. Interaction between figures is in templates/page.js.
+Vega draws SVG whose colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions
+needs no `eval`, which the page's policy forbids. Interaction between figures is in templates/page.js.
 """
 
 import json
@@ -296,7 +295,7 @@ def bar_spec(parts: pd.DataFrame, order: Sequence[str], unit: str = "", axis_for
     legend = {"title": None, "orient": "top", "columns": {"signal": "max(1, floor(width / 105))"}}
     axis = {"title": unit or None, "format": axis_format, "tickCount": FEW_TICKS}
     bar = {
-        "x": quantitative("value", scale={"padding": 0}, axis=axis),
+        "x": quantitative("value", scale={"padding": 0, "domainMin": 0}, axis=axis),
         "color": {"field": "part", "scale": scale, "legend": legend if len(order) > 1 else None},
         "order": {"field": "turn"},
         "tooltip": [

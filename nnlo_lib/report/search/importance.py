@@ -40,10 +40,8 @@ class ImportanceForest(NamedTuple):
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
     """Fit a forest; return None without keys, or with fewer than MIN_TRIALS trials that have an objective.
 
-    The importance of a key is the decrease of R squared when its values are shuffled among all trials (Breiman
-    2001, section 10), for predictions of trials that were held out of the fit. Negative values count as 0. The
-    importances of all inputs are scaled to the sum R squared. The number of epochs of a trial is also an input,
-    because the trials include stopped ones.
+    The importance of a key is the decrease of R squared of held-out trials when its values are shuffled among all trials
+    (Breiman 2001, section 10), at least 0. Those of all inputs, of which one is the epochs, are scaled to the sum R squared.
     """
     rows = data.drawn_rows
     if len(rows) < MIN_TRIALS or not keys:

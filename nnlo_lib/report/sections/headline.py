@@ -1,9 +1,7 @@
-"""The result in one paragraph: guesses, best run, differences, node models, speeds and interruptions.
-
-Only tested differences are reported as differences.
-"""
+"""The result in one paragraph, in which only tested differences are called differences."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -48,7 +46,8 @@ def headline(
     else:
         sentences = ["No run has a finite test metric that can be compared between the runs."]
     if guesses := guessing_sentence(jobs):
-        sentences.insert(0, f"<b>Warning:</b> {escape(guesses)}")
+        marked = re.sub("`(.+?)`", r"<code>\1</code>", str(escape(guesses)))
+        sentences.insert(0, f"<b>Warning:</b> {marked}")
     sentences.append(_speeds(table, clock, comparisons.get("samples_per_second", []), jobs))
     if ended := table["ended_early"].count():
         sentences.append(

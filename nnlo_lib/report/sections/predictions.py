@@ -21,6 +21,7 @@ from nnlo_lib.report.figure import (
     VISIBLE,
     ZOOM,
     Figure,
+    Spec,
     layer,
     name_of_run,
     panel,
@@ -226,8 +227,10 @@ def _square_figure(
         "tooltip": [{"field": "name", "title": "run"}, *tips],
         **axes,
     }
-    thin = {**encoding, "detail": {"field": "job"}, "opacity": value_if(is_lit, 0.35, 0.06)}
-    layers = [layer("line", thin, {"filter": "datum.job >= 0"}, clip=True, strokeWidth=1)]
+    layers: list[Spec] = []
+    if table["job"].max() > 0 and len(names) <= COLORS:
+        thin = {**encoding, "detail": {"field": "job"}, "opacity": value_if(is_lit, 0.35, 0.06)}
+        layers = [layer("line", thin, {"filter": "datum.job >= 0"}, clip=True, strokeWidth=1)]
     if is_binned:
         size = quantitative("samples", scale={"rangeMin": 12, "rangeMax": 320}, legend=None)
         layers.append(layer("point", {**encoding, "size": size}, IS_MEAN, filled=True, opacity=0.7))
