@@ -80,7 +80,7 @@ def _held_out_importances(places: Array, targets: Array) -> tuple[float, list[fl
             inputs[1 + column, ..., column] = orders[:, held_out]
         found = forest.predict(inputs.reshape(-1, places.shape[1]))
         predicted[..., held_out] = found.reshape(inputs.shape[:-1])
-    # A search in which all objectives are equal has no variance to explain.
+    # Equal objectives have no variance to explain.
     variance = np.square(targets - targets.mean()).sum() or math.inf
     scores = 1 - np.square(predicted - targets).sum(axis=2).mean(axis=1) / variance
     r_squared = float(scores[0]) if math.isfinite(variance) else 0.0

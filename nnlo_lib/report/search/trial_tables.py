@@ -109,9 +109,7 @@ def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison])
             "(search.folds repeats a trial on several folds)."
         )
     if len(data.rows[data.best].folds) < MIN_PAIRS:
-        return (
-            f"The trials are not tested against each other: a test needs {MIN_PAIRS} folds (search.folds.k)."
-        )
+        return f"The trials are not tested against each other: a test needs {MIN_PAIRS} folds."
     if not comparisons:
         return "No other trial has as many epochs and folds as the best trial."
     equal = [each.trial for each in comparisons if not each.is_worse]
@@ -135,8 +133,9 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
     against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
     if found is None:
+        other = "trial 0 has other epochs or folds"
         is_few = len(data.rows[data.best].folds) < MIN_PAIRS
-        reason = f"a test needs {MIN_PAIRS} folds" if is_few else "trial 0 has other epochs or folds"
+        reason = f"a test needs {MIN_PAIRS} folds (search.folds.k)" if is_few else other
         return f"The best trial cannot be compared with {against}: {reason}."
     metric = ComparedMetric(data.metric, highest=data.sign < 0)
     verdict = "" if found.is_worse else ", which may be chance"

@@ -77,7 +77,7 @@ def test_a_single_trial_needs_no_sentence(searched):
         (
             ([0.2, 0.2], [0.1, 0.2]),
             2,
-            "cannot be compared with the experiment's own settings (trial 0): a test needs 3 folds.",
+            "cannot be compared with the experiment's own settings (trial 0): a test needs 3 folds (search.folds.k).",
         ),
     ],
     ids=["better", "near", "best", "two folds"],
