@@ -29,7 +29,7 @@ from nnlo_lib.report.learning_curves import learning_curve_figures
 from nnlo_lib.report.page import TEMPLATES
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.search.study_data import StudyData
-from nnlo_lib.report.search.trial_charts import convergence_figures
+from nnlo_lib.report.search.trial_charts import convergence_figure
 from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.tables import load_jobs, summarize
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
@@ -157,7 +157,7 @@ def _trained(example: Example) -> tuple[Figure, str]:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             found = search(example.load({"search.parallel": 1}))
         changes = ", ".join(f"`{key}: {value}`" for key, value in example.shortened.changes.items())
-        return convergence_figures(StudyData.load(found.folder))[0], changes
+        return convergence_figure(StudyData.load(found.folder)), changes
     folders, planned, trained = [], set(), set()
     for name, run in example.runs().items():
         planned.add(run.train.epochs)

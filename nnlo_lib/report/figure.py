@@ -1,10 +1,7 @@
 """Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
 
-The script of Vega, Vega-Lite and Vega-Embed, templates/vega.js.gz, has 0.9 MB: Bokeh's has 1.3 MB and draws on a canvas,
-without text for screen readers and without CSS; Plotly's has 4.8 MB, more than the 2 MB of a page. Vega draws SVG whose
-colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions needs no `eval`,
-so that the page's Content-Security-Policy allows its two scripts only. Interaction between figures is in
-templates/page.js.
+Vega draws SVG whose colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions
+needs no `eval`, which the page's policy forbids. Interaction between figures is in templates/page.js.
 """
 
 import json
@@ -188,7 +185,7 @@ def curve_spec(
     band: bool = False,
     clock: str = "time (s)",
 ) -> Spec:
-    """Return a specification with a line per run, crosshair, zoom and labels at the ends.
+    """Return a specification with a line per run, zoom and labels at the ends.
 
     `points`: columns `run` (number), `job` (-1: the mean), `x`, `value`, `std`, and others for the tooltip, in which `clock`
     names the column `seconds`; `band`: whether one standard deviation around the mean is shaded.
@@ -244,7 +241,6 @@ def curve_spec(
     }
     near = {"type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}
     zoom = {"params": [ZOOM, {"name": "near", "select": near}]}
-    is_near = {"filter": {"param": "near", "empty": False}}
     visible = [] if is_muted else [VISIBLE]
     has_place = "lit < 0 && datum.fits" + (f" && length(hidden) == {len(names)}" if is_muted else "")
     is_labeled = f"({has_place}) || {is_strong if is_muted else is_lit}"
@@ -253,10 +249,6 @@ def curve_spec(
         *spread,
         layer("line", line, IS_MEAN, clip=True),
         layer("point", marker, IS_MEAN, clip=True, filled=True, size=36) | zoom,
-        *(
-            layer("rule", {axis: None, "color": None}, IS_MEAN, is_near, strokeDash=[3, 3], color=SOFT)
-            for axis in "yx"
-        ),
         layer("text", label, *visible, align="left", dx=6, limit=label_width) | {"data": inline_data(ends)},
     ]
     is_time, ends_at = against != "epoch", {"rangeMax": {"expr": f"width - {label_width:.0f}"}}
@@ -303,7 +295,7 @@ def bar_spec(parts: pd.DataFrame, order: Sequence[str], unit: str = "", axis_for
     legend = {"title": None, "orient": "top", "columns": {"signal": "max(1, floor(width / 105))"}}
     axis = {"title": unit or None, "format": axis_format, "tickCount": FEW_TICKS}
     bar = {
-        "x": quantitative("value", scale={"padding": 0}, axis=axis),
+        "x": quantitative("value", scale={"padding": 0, "domainMin": 0}, axis=axis),
         "color": {"field": "part", "scale": scale, "legend": legend if len(order) > 1 else None},
         "order": {"field": "turn"},
         "tooltip": [

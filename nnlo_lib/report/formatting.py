@@ -40,15 +40,9 @@ def format_duration(seconds: float) -> str:
     return duration_text(seconds).replace(" ", UNBROKEN)
 
 
-def core_unit(hours: float) -> tuple[str, float]:
-    """Return the unit in which the core hours of a search are written, and how many of it an hour has."""
-    return ("core seconds", 3600.0) if hours < 0.1 else ("core hours", 1.0)
-
-
 def core_cost(hours: float) -> str:
     """Write the core hours of a search."""
-    unit, each = core_unit(hours)
-    return f"{rounded(hours * each)} {unit}"
+    return f"{rounded(3600 * hours)} core seconds" if hours < 0.1 else f"{rounded(hours)} core hours"
 
 
 def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:

@@ -1,6 +1,7 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
 import gzip
+import shlex
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +45,7 @@ from nnlo_lib.search.study.trial_summary import (
     format_selection,
 )
 from nnlo_lib.state.attempts import read_attempts
-from nnlo_lib.state.finished_run import FinishedRun, read_text
+from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun, read_text
 from nnlo_lib.state.resource_use import ResourceUse
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -77,7 +78,7 @@ def write_page(
         experiment_file=experiment_file,
         experiment=mask(read_text(experiment_file)) if experiment_file else "",
         title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
-        commands=origin.commands(jobs, experiment_file),
+        commands=f"nnlo all {shlex.quote(str(experiment_file or 'FILE'))}",
         searched_by=origin.search_page(output),
         failed_jobs=unfinished,
         failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
@@ -102,22 +103,16 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
     ranking, comparisons = ranking_metric(table), compare_all(table, jobs)
     ranked_by = ranking.name if ranking else None
     headings, rows = comparison.job_rows(table)
+    splits = sorted({job.evaluation.get("split", "test") for job in jobs})
     times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
     virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
-    weight, samples = "", {job.evaluation["samples"] for job in jobs}
-    # The weight of one sample is only stated if all jobs were tested on equally many samples.
-    if ranking is not None and ranking.column == "accuracy" and len(samples) == 1:
-        [count] = samples
-        each = f"one sample corresponds to {percent(1 / count, 2)} of accuracy"
-        weight = f"The {ranking.split} split has {plural(count, 'sample')}: {each}."
     return {
         "runs": list(groups),
         "job_count": len(jobs),
         "clock": clock,
         "headline": headline.headline(table, clock, comparisons, jobs),
         "repetitions": headline.repetitions(table),
-        "weight": weight,
-        "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
+        "measured_on": headline.test_split_sentence(splits),
         "published": origin.published_weights_sentence(jobs),
         "columns": comparison.comparison_columns(table, clock, comparisons),
         "dots": comparison.job_figure(table, ranking) if ranking else None,
@@ -126,11 +121,16 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "headings": headings,
         "rows": rows,
         "curves": learning_curves.learning_curve_figures(jobs, clock, ranked_by),
+        # Metrics of all samples together are not in the history, and the balanced accuracy only if the user asks for it.
+        "unmeasured": ranking
+        and not any(f"{split}_{ranking.name}" in job.history for job in jobs for split in ("val", "train"))
+        and ranking.name,
+        "single": len(jobs) == len(groups),
         "validated": quantities.validations_sentence(jobs),
         "banded": any(len(group) > learning_curves.MAX_JOB_LINES for group in groups.values()),
         "confusions": predictions.confusion_matrices(jobs),
         "predicted": predictions.prediction_figures(jobs),
-        "evaluated_on": predictions.evaluated_on(jobs),
+        "evaluated_on": listing([f"on {SPLIT_NAMES.get(split, split)}" for split in splits]),
         "pictures": predictions.sample_images(jobs),
         "maps": nodes.node_maps(jobs),
         "distances": nodes.consensus_matrices(jobs),

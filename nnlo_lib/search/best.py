@@ -1,16 +1,12 @@
-"""Outcome of a search: the table of all trials (trials.csv) and the best trial's experiment (best.yaml).
-
-For reports also the values among which the best trial is chosen, against the core hours of the search.
-"""
+"""Outcome of a search: the table of all trials (trials.csv) and the best trial's experiment (best.yaml)."""
 
 import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_origin
+from typing import Any, Literal, get_origin
 
 import yaml
 
@@ -25,9 +21,8 @@ from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.space.validate import extremes
-from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy, format_point, load_study, trial_run
-from nnlo_lib.search.study.trial import FoldTask, SearchPoint, resource_hours
+from nnlo_lib.search.study.trial import SearchPoint
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
@@ -257,36 +252,3 @@ def non_default_settings(value: Any) -> Any:
         if (key == "name" and get_origin(field.annotation) is Literal)
         or getattr(value, key) != field.get_default(call_default_factory=True)
     }
-
-
-class KnownValue(NamedTuple):
-    """A candidate for the best trial: core hours of the search until its value was known, and this value (smaller is better)."""
-
-    trial: int
-    core_hours: float
-    value: float
-
-
-def core_hours_by_task(known: StudySnapshot) -> dict[FoldTask, float]:
-    """Return the core hours of the search at the end of each fold task that has ended."""
-    results = sorted(known.results.values(), key=lambda result: result.ended)
-    hours = accumulate(resource_hours([each], "cores") for each in results)
-    return dict(zip((each.fold_task for each in results), hours, strict=True))
-
-
-def candidate_values(known: StudySnapshot) -> list[KnownValue]:
-    """Return the values among which the best trial is chosen, in the order in which they became known.
-
-    These are the values of trials with all folds at the rungs that are compared: for the last epoch the highest rung only.
-    """
-    hours = core_hours_by_task(known)
-    found = [
-        KnownValue(
-            trial,
-            max(hours[task] for task in known.fold_tasks(trial, rung)),
-            known.mean_value(trial, rung) or 0.0,
-        )
-        for rung in known.eligible_rungs
-        for trial in known.complete_trials[rung]
-    ]
-    return sorted(found, key=lambda each: (each.core_hours, each.trial))

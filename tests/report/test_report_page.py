@@ -23,6 +23,18 @@ def test_the_page_holds_the_experiment_file_and_is_the_same_bytes_again(fake, re
     assert report(fake).read_bytes() == first
 
 
+def test_curves_show_the_balanced_accuracy_that_ranks_the_runs_or_the_page_says_why_not(fake, report):
+    for run in "ab":
+        change_json(fake.job(run) / "evaluation.json", balanced_accuracy=0.5)
+    text, figure = check(report(fake)).text, "Validation balanced accuracy against training time"
+    assert ("No epoch measured the balanced accuracy, which ranks" in text, figure in text) == (True, False)
+    assert "standard deviation" not in text, "there is one seed"
+    for folder in fake.folders:
+        fake.add_to_history(folder, val_balanced_accuracy=0.5)
+    text = check(report(fake)).text
+    assert ("No epoch measured" in text, figure in text) == (False, True)
+
+
 SHAPES = {  # arguments of each job
     "one": [{}],
     "one epoch": [{"epochs": 1}],

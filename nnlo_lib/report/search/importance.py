@@ -40,10 +40,8 @@ class ImportanceForest(NamedTuple):
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
     """Fit a forest; return None without keys, or with fewer than MIN_TRIALS trials that have an objective.
 
-    The importance of a key is the decrease of R squared when its values are shuffled among all trials (Breiman
-    2001, section 10), for predictions of trials that were held out of the fit. Negative values count as 0. The
-    importances of all inputs are scaled to the sum R squared. The number of epochs of a trial is also an input,
-    because the trials include stopped ones.
+    The importance of a key is the decrease of R squared of held-out trials when its values are shuffled among all trials
+    (Breiman 2001, section 10), at least 0. Those of all inputs, of which one is the epochs, are scaled to the sum R squared.
     """
     rows = data.drawn_rows
     if len(rows) < MIN_TRIALS or not keys:
@@ -82,7 +80,7 @@ def _held_out_importances(places: Array, targets: Array) -> tuple[float, list[fl
             inputs[1 + column, ..., column] = orders[:, held_out]
         found = forest.predict(inputs.reshape(-1, places.shape[1]))
         predicted[..., held_out] = found.reshape(inputs.shape[:-1])
-    # A search in which all objectives are equal has no variance to explain.
+    # Equal objectives have no variance to explain.
     variance = np.square(targets - targets.mean()).sum() or math.inf
     scores = 1 - np.square(predicted - targets).sum(axis=2).mean(axis=1) / variance
     r_squared = float(scores[0]) if math.isfinite(variance) else 0.0
@@ -108,19 +106,12 @@ def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
 def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
     """Return sentences on the computation of the importances and on the quality of the fit."""
     if fitted is None:
-        return (
-            f"Importance requires at least {MIN_TRIALS} trials with an objective (available: {len(data.drawn_rows)}) "
-            "and a key with at least two different values."
-        )
+        return f"Importance requires at least {MIN_TRIALS} trials with an objective and a key with at least two different values."
     target = "the logarithm of the objective" if fitted.logarithmic else "the objective"
-    epochs = "The number of epochs is an additional input because it differs between trials; its share is not shown. "
-    if len({row.epochs for row in data.drawn_rows}) == 1:
-        epochs = ""
-    model = f"A random forest ({TREES} trees, {plural(len(data.drawn_rows), 'trial')}) predicts {target}. {epochs}"
-    quality = f"For held-out trials ({SPLITS}-fold cross-validation), the forest explains {max(0.0, fitted.r_squared):.0%} of the variance"
+    found = f"A random forest predicts {target} from keys and epochs of {plural(len(data.drawn_rows), 'trial')}; it explains {max(0.0, fitted.r_squared):.0%} of the variance of held-out trials"
     if not fitted.is_reliable:
-        return f"{model}{quality}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."
+        return f"{found}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."
     return (
-        f"{model}{quality}; the bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² for "
-        f"held-out trials when the values of a key are shuffled among all trials."
+        f"{found}. The bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² "
+        "when the values of a key are shuffled among all trials."
     )

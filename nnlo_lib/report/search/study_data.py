@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnlo_lib.core.text_format import MISSING, number, plural
+from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.figure import ValueAxis, thinned, value_axis
 from nnlo_lib.report.formatting import listing, percent, plus_minus
 from nnlo_lib.report.tables import Spread
@@ -63,12 +63,6 @@ class StudyData:
         spread = Spread(row.objective, row.standard_error, len(row.folds))
         text = plus_minus(spread, 100, "%") if self._is_share else plus_minus(spread)
         return f"{text} ({adjustment_text(row)})" if row.adjusted_from else text
-
-    def best_epochs(self, row: TrialSummary) -> list[str]:
-        """Return the best epoch of each fold as one cell of a table; no cell if the last epoch counts."""
-        if self.study.search.objective.epoch == "last":
-            return []
-        return [", ".join(map(str, row.selected_epochs)) if math.isfinite(row.objective) else MISSING]
 
     def objective_axis(self, values: Sequence[float]) -> ValueAxis:
         """Return an axis for values of the objective."""

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import pandas as pd
 
-from nnlo_lib.core.text_format import MISSING, number, plural
+from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.figure import (
     SOFT,
     WHOLE_TICKS,
@@ -24,14 +24,11 @@ from nnlo_lib.report.figure import (
     value_axis,
     value_if,
 )
-from nnlo_lib.report.formatting import core_unit
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
-from nnlo_lib.search.best import candidate_values, core_hours_by_task
-from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
+from nnlo_lib.search.study.trial_summary import TrialSummary, format_value
 
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
 MAX_AXES = 12  # keys; the least important of more keys are left out
-MAX_TABLE_COLUMNS, MAX_TABLE_ROWS = 8, 30  # of the table beside the learning curves
 MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 320, 1200  # pixels; more axes than fit make the figure scroll
 INACTIVE_PLACE = -0.1  # on a coordinate from 0 to 1: the trial does not have the key
 PARAMS = [{"name": "chosen", "value": -1}]
@@ -41,42 +38,30 @@ COLOR = {"condition": [IS_CHOSEN, IS_BEST], "value": SOFT}
 IS_STRONG = "datum.trial == chosen || datum.state == 'best'"
 
 
-def convergence_figures(data: StudyData) -> list[Figure]:
-    """Return the figures of the best objective so far, by trial and by core hours.
+def convergence_figure(data: StudyData) -> Figure | None:
+    """Return the figure of the best objective so far; None without a trial that has an objective.
 
     All trials with an objective are marks. The line is the best of the trials among which the best one is chosen: trials
     with all folds and, if the last epoch counts, of the highest rung only.
     """
     if not data.ranked_rows:
-        return []
-    known, hours_at = data.study.snapshot, core_hours_by_task(data.study.snapshot)
-    trials = {row.number: float(row.number) for row in data.drawn_rows}
-    # The fold tasks of the rung that gave the objective, whose last result made it known.
-    hours = {
-        trial: max(hours_at.get(task, 0.0) for task in known.fold_tasks(trial, objective_rung(known, trial)))
-        for trial in trials
+        return None
+    known = data.study.snapshot
+    # The value of a higher rung replaces that of a lower one.
+    final = {
+        trial: known.mean_value(trial, rung) or 0.0
+        for rung in sorted(known.eligible_rungs)
+        for trial in known.complete_trials[rung]
     }
-    values = candidate_values(known)
-    final = {each.trial: each for each in values}
-    by_trial = [(float(trial), final[trial].value) for trial in sorted(final)]
-    by_hours = [(each.core_hours, each.value) for each in values]
-    figures, title = [], f"Best {data.metric} so far"
-    unit, each_hour = core_unit(end_hours := max(hours_at.values()))
-    hours = {trial: value * each_hour for trial, value in hours.items()}
-    by_hours = [(value * each_hour, best) for value, best in by_hours]
-    for against, places, candidates, end in (
-        ("trial", trials, by_trial, len(data.rows) - 1.0),
-        (unit, hours, by_hours, end_hours * each_hour),
-    ):
-        best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
-        y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
-        # Without a trial that has all folds, none can be the best, and nothing reaches to the end.
-        x = [place for place, _ in candidates] + [end] * bool(best)
-        line = _steps(x, y.drawn(pd.Series([*best, *best[-1:]], dtype=float)))
-        spec = _trial_spec(_trial_points(data, y, places), against, y, line)
-        text = f"{title} against {against}; the table of all trials has the values."
-        figures.append(Figure(title, data.coverage_note(y.note), text, spec))
-    return figures
+    best = [data.sign * value for value in accumulate((final[trial] for trial in sorted(final)), min)]
+    y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
+    # Without a trial that has all folds, none can be the best, and nothing reaches to the end.
+    x = [*map(float, sorted(final)), *[len(data.rows) - 1.0] * bool(best)]
+    line = _steps(x, y.drawn(pd.Series([*best, *best[-1:]], dtype=float)))
+    marks = _trial_points(data, y, {row.number: float(row.number) for row in data.drawn_rows})
+    title = f"Best {data.metric} so far"
+    text = f"{title} against trial; the table of all trials has the values."
+    return Figure(title, data.coverage_note(y.note), text, _trial_spec(marks, "trial", y, line))
 
 
 def front_figures(data: StudyData) -> list[Figure]:
@@ -176,16 +161,9 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     points = _trial_points(data, y, {trial: epoch for trial, (epoch, _) in ends.items()})
     last = pd.Series([ends[trial][1] for trial in points["trial"]], dtype=float)
     spec = _trial_spec(points.assign(value=last, y=y.drawn(last)), "epoch", y, line)
-    epochs = thinned(sorted({epoch for curve in curves.values() for epoch, _ in curve}), MAX_TABLE_COLUMNS)
-    rows = []
-    for trial, curve in [*curves.items()][:MAX_TABLE_ROWS]:
-        values, best = dict(curve), data.best_epochs(data.rows[trial])
-        cells = (data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
-        rows.append([str(trial), *cells, *best, *(data.format_objective(data.rows[trial]) for _ in best)])
-    headings = ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
-    headings += ["best epochs of the folds", "mean of their values"][: len(rows[0]) - len(headings)]
-    title, text = f"{data.metric} by epoch", f"{data.metric} of each trial by epoch, a mean over its folds."
-    return Figure(title, data.coverage_note(y.note), text, spec, headings, rows)
+    title = f"{data.metric} by epoch"
+    text = f"{title}, a mean over the folds of each trial; the table of all trials has the objectives."
+    return Figure(title, data.coverage_note(y.note), text, spec)
 
 
 def fold_mean_curve(data: StudyData, trial: int) -> list[tuple[float, float]]:

@@ -14,6 +14,7 @@ from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
 from nnlo_lib.report.search.study_data import MAX_DRAWN, SearchedParameter, StudyData
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
+from nnlo_lib.report.statistics.significance import MIN_PAIRS
 from nnlo_lib.search.space.space import base_point
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
@@ -69,9 +70,11 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
     cells, rest = [], [row for row in data.rows if not math.isfinite(row.objective)]
     for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
-        objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
+        known = math.isfinite(row.objective)
+        objective = data.format_objective(row) if known else MISSING
+        epochs = [", ".join(map(str, row.selected_epochs)) if known else MISSING] * best
         others = [*map(format_mean, row.others or [math.nan] * len(metrics[1:]))]
-        shown = [*others, row.state, str(row.epochs), *data.best_epochs(row), format_duration(row.seconds)]
+        shown = [*others, row.state, str(row.epochs), *epochs, format_duration(row.seconds)]
         if continues:
             parent = trials[row.number].parent
             values.append(f"trial {parent.trial} from epoch {parent.epochs}" if parent else MISSING)
@@ -82,7 +85,7 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
 def compare_trials(data: StudyData) -> list[TrialComparison]:
     """Return the comparison of the best trial with each other trial that has the same epochs and folds.
 
-    The list is empty without a best trial, if it has fewer than two folds, and if it has not the best first objective.
+    The list is empty without a best trial, if it has fewer folds than a test needs, and if it has not the best first objective.
     """
     if data.best is None or data.study.search.choose == "knee":
         return []
@@ -90,7 +93,7 @@ def compare_trials(data: StudyData) -> list[TrialComparison]:
     alike = [
         row for row in data.ranked_rows if row.epochs == best.epochs and row.fold_numbers == best.fold_numbers
     ]
-    if len(best.folds) < 2 or len(alike) < 2:
+    if len(best.folds) < MIN_PAIRS or len(alike) < 2:
         return []
     folds = {row.number: row.folds for row in alike}
     return compare_with_best(best.number, folds, larger_is_better=data.sign < 0)
@@ -105,6 +108,8 @@ def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison])
             "Each trial is a single training: differences between trials contain the random variation of one training "
             "(search.folds repeats a trial on several folds)."
         )
+    if len(data.rows[data.best].folds) < MIN_PAIRS:
+        return f"The trials are not tested against each other: a test needs {MIN_PAIRS} folds."
     if not comparisons:
         return "No other trial has as many epochs and folds as the best trial."
     equal = [each.trial for each in comparisons if not each.is_worse]
@@ -128,8 +133,9 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
     against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
     if found is None:
-        single = "each is a single training (set search.folds.k)"
-        reason = single if len(data.rows[data.best].folds) < 2 else "trial 0 has other epochs or folds"
+        other = "trial 0 has other epochs or folds"
+        is_few = len(data.rows[data.best].folds) < MIN_PAIRS
+        reason = f"a test needs {MIN_PAIRS} folds (search.folds.k)" if is_few else other
         return f"The best trial cannot be compared with {against}: {reason}."
     metric = ComparedMetric(data.metric, highest=data.sign < 0)
     verdict = "" if found.is_worse else ", which may be chance"
@@ -158,9 +164,9 @@ def fold_figure(data: StudyData, comparisons: Sequence[TrialComparison]) -> Figu
         color = 0 if place == 0 else 6
         parts += [(label, color, fold, y.drawn(fold), y.drawn(row.objective)) for fold in row.folds]
         folds = ", ".join(map(data.format_value, row.folds))
-        cells.append((str(row.number), objective, folds, difference or MISSING))
+        cells.append([str(row.number), objective, folds, *[difference or MISSING] * bool(differences)])
     spec = dot_spec(pd.DataFrame(parts, columns=["label", "color", "value", "y", "mean"]), y.encoding)
-    headings = ("trial", data.metric, "folds", "difference from the best")
+    headings = ["trial", data.metric, "folds", *["difference from the best"] * bool(differences)]
     text = f"{data.metric} of each fold, a row of dots per trial."
     return Figure("Folds of the best trials", y.note, text, spec, headings, cells)
 

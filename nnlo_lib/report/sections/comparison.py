@@ -10,7 +10,6 @@ from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import COLORS, Figure, dot_spec, value_axis
 from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, plus_minus
 from nnlo_lib.report.quantities import TimeBase
-from nnlo_lib.report.sections.nodes import node_metric_ranges
 from nnlo_lib.report.statistics.comparison_text import difference_text, p_text
 from nnlo_lib.report.statistics.run_comparison import (
     ComparedMetric,
@@ -23,6 +22,7 @@ from nnlo_lib.report.statistics.run_comparison import (
 from nnlo_lib.report.statistics.significance import without_verdict
 from nnlo_lib.report.tables import MEASURED, Spread, spread_by_run, test_metrics
 
+MAX_UNSORTED_RUNS = 12  # of more, the table begins with the best; page.html scrolls it
 Comparisons = dict[str, list[RunComparison]]  # by column of the summary
 
 
@@ -60,10 +60,13 @@ def comparison_columns(
         # The sum over the jobs instead of the mean: restarts are events, not repeated measurements.
         ("restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}", {}),
     ]
-    found = []
+    runs, found = list(dict.fromkeys(table["run"])), []
+    if ranking is not None and len(runs) > MAX_UNSORTED_RUNS:
+        means = table[ranking.column].astype(float).groupby(table["run"], sort=False).mean()
+        runs = list(means.sort_values(ascending=not ranking.highest, kind="stable").index)
     for name, heading, write, notes in columns:
         spreads, best = spread_by_run(table, name), best_run(comparisons.get(name, []))
-        texts = {run: write(spreads[run]) if run in spreads else MISSING for run in table["run"].unique()}
+        texts = {run: write(spreads[run]) if run in spreads else MISSING for run in runs}
         if spreads:
             cells = {run: Cell(text, run == best, notes.get(run, "")) for run, text in texts.items()}
             found.append((heading, cells))
@@ -71,16 +74,13 @@ def comparison_columns(
 
 
 def _notes(table: pd.DataFrame, metric: ComparedMetric) -> dict[str, str]:
-    """Return the runs whose mean is over fewer jobs than that of others, and those whose nodes have own models."""
+    """Return the runs whose mean is over fewer jobs than that of others."""
     planned = len(table[["seed", "fold"]].drop_duplicates())
-    notes = {
+    return {
         run: f"{finite} of {plural(planned, 'training task')}"
         for run in table["run"].unique()
         if 0 < (finite := finite_jobs(table, metric, run)[0]) < planned
     }
-    # The tested model has the averaged parameters of the nodes.
-    spans = node_metric_ranges(table, "accuracy") if metric.column == "accuracy" else {}
-    return notes | {run: f"validation {span}" for run, span in spans.items()}
 
 
 def _duration(spread: Spread) -> str:
@@ -92,9 +92,9 @@ def _count(spread: Spread) -> str:
 
 
 def job_figure(table: pd.DataFrame, metric: ComparedMetric) -> Figure | None:
-    """Return the value of each job by run; None unless two values differ."""
+    """Return the value of each job by run; None unless two values of a run differ: the comparison has single values."""
     known = table[np.isfinite(table[metric.column].astype(float))]
-    if known[metric.column].nunique() < 2:
+    if known.groupby("run")[metric.column].nunique().max() < 2:
         return None
     values = known[metric.column].astype(float)
     axis, means = value_axis(metric.column, values, "x"), values.groupby(known["run"]).transform("mean")
@@ -150,8 +150,8 @@ class DifferenceMatrix(NamedTuple):
 
 
 def difference_matrix(comparisons: Sequence[RunComparison]) -> DifferenceMatrix | None:
-    """Return the matrix of one metric; None if no pair of runs has a known difference."""
-    known = [each for each in comparisons if each.test.pairs]
+    """Return the matrix of one metric; None if no pair of runs has a known difference, or only the ratio of two times."""
+    known = [each for each in comparisons if each.test.pairs > (1 if each.metric.is_ratio else 0)]
     if not known:
         return None
     runs = tuple(dict.fromkeys(run for each in comparisons for run in (each.run, each.other)))

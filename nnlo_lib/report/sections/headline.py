@@ -1,10 +1,8 @@
-"""The result in one paragraph: guesses, best run, differences, node models, speeds and interruptions.
-
-Only tested differences are reported as differences.
-"""
+"""The result in one paragraph, in which only tested differences are called differences."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -48,20 +46,15 @@ def headline(
     else:
         sentences = ["No run has a finite test metric that can be compared between the runs."]
     if guesses := guessing_sentence(jobs):
-        sentences.insert(0, f"<b>Warning:</b> {escape(guesses)}")
+        marked = re.sub("`(.+?)`", r"<code>\1</code>", str(escape(guesses)))
+        sentences.insert(0, f"<b>Warning:</b> {marked}")
     sentences.append(_speeds(table, clock, comparisons.get("samples_per_second", []), jobs))
-    all_jobs = plural(len(table), "training task")
     if ended := table["ended_early"].count():
-        sentences.append(f"{ended} of {all_jobs} ended early because a stopping rule applied.")
-    interruptions = interruptions_sentence(jobs)
-    # Without records of the attempts, the summaries count the restarts.
-    if (count := int(table["restarts"].sum())) and not interruptions:
-        restarted = int((table["restarts"] > 0).sum())
-        were = "was" if restarted == 1 else "were"
-        again = f"interrupted and resumed ({plural(count, 'restart')})."
-        interruptions = f"{restarted} of {all_jobs} {were} {again}"
+        sentences.append(
+            f"{ended} of {plural(len(table), 'training task')} ended early because a stopping rule applied."
+        )
     # Markup is safe here: names come from the user, and `bold` and `escape` escape them.
-    return Markup(" ".join(filter(None, [*sentences, interruptions])))
+    return Markup(" ".join(filter(None, [*sentences, interruptions_sentence(jobs)])))
 
 
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:
@@ -217,13 +210,12 @@ def repetitions(table: pd.DataFrame) -> str:
     return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
 
 
-def test_split_sentence(splits: Collection[str]) -> str:
+def test_split_sentence(splits: Sequence[str]) -> str:
     """Return a sentence on the samples that replace a missing test split, or an empty string."""
-    # Sorted, because equal inputs must give equal pages.
-    named = listing([SPLIT_NAMES[name] for name in sorted(set(splits) - {"test"})] or [""])
+    named = listing([SPLIT_NAMES[name] for name in splits if name != "test"] or [""])
     if not named:
         return ""
     first = f"If the data of a run have no test split, “test” refers to {named}."
-    if len(set(splits)) == 1:
+    if len(splits) == 1:
         first = f"The data have no test split: results were measured on {named}."
     return f"{first} Such results are optimistically biased if validation metrics were used to choose settings or epochs."

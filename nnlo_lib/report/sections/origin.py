@@ -1,8 +1,6 @@
 """Origin of the results: settings, trained models, published weights, code, hosts, packages and commands."""
 
 import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,8 +15,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.models.layer_table_text import shape_text, si_count
-from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, task_listing
-from nnlo_lib.report.quantities import measured_values
+from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.search.best import non_default_settings
 from nnlo_lib.state.finished_run import FinishedRun
@@ -84,19 +81,13 @@ def trained_models(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 
 
 def _costs(groups: dict[str, list[FinishedRun]]) -> str:
-    """Return sentences on the FLOPs of a pass, of training per sample, and on the FLOP/s of all ranks, as far as they are known.
+    """Return sentences on the FLOPs of training per sample, and on the FLOP/s of all ranks, as far as they are known.
 
     Virtual seconds say nothing about a machine, so that simulated runs have no FLOP/s.
     """
     first = next(iter(groups.values()))[0]
     is_gan = first.config_section("problem").get("name") == "gan"
-    flops = first.summary["model"].get("flops") or {}
-    forward, backward = flops.get("forward"), flops.get("backward")
     sentences = []
-    if forward is not None and backward is not None:
-        where = "generator and critic" if is_gan else "the model"
-        passes = f"{_count(forward)}FLOPs in a forward pass through {where} and {_count(backward)}FLOPs"
-        sentences.append(f"One sample requires {passes} in a backward pass.")
     # Of training per sample; unknown if the training step could not be counted.
     known = {
         run: count
@@ -128,25 +119,17 @@ def _count(number: int) -> str:
 
 
 def published_weights_sentence(jobs: Sequence[FinishedRun]) -> str:
-    """Return sentences on the published weights of each run with train.restore_best; else an empty string."""
-    sentences = []
+    """Return sentences on the published weights of the runs with train.restore_best; else an empty string."""
+    runs = dict[str, list[str]]()
     for run, group in group_by_run(jobs).items():
-        best = group[0].config_section("train").get("restore_best")
-        metric = str(best["metric"] if isinstance(best, dict) else best)
         # Without a step, the weights of the last step were published.
-        places = []
-        for job in group if best else ():
-            if (step := job.summary.get("published_step")) is not None:
-                values = measured_values(job, metric)
-                found = values["epoch"][values["step"] == step]
-                epoch = "" if found.empty else f" (epoch {round(float(found.iloc[-1]), 2):g} of {job.epochs})"
-                places.append(f"step {step:,}{epoch}")
-        if places:
-            sentences.append(
-                f"Test results and model file of {run} are of the weights with the best {metric} (train.restore_best): "
-                f"after {task_listing(places)}."
-            )
-    return " ".join(sentences)
+        if any(job.summary.get("published_step") is not None for job in group):
+            best = group[0].config_section("train").get("restore_best")
+            runs.setdefault(str(best["metric"] if isinstance(best, dict) else best), []).append(run)
+    return " ".join(
+        f"Test results and model files of {listing(names)} are of the weights with the best {metric} (train.restore_best)."
+        for metric, names in runs.items()
+    )
 
 
 def published_epoch(job: FinishedRun) -> "pd.Series[float] | None":
@@ -214,21 +197,6 @@ def search_page(page: Path) -> str:
     owner, _, is_best = page.absolute().parent.name.rpartition("-best")
     places = [f"../{owner}/{SEARCH_FOLDER}/{page.name}", f"../{owner}/{page.name}"]
     return next((each for each in places if owner and not is_best and (page.parent / each).exists()), "")
-
-
-def commands(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> str:
-    """Return the shell commands that repeat the experiment; those of a commit are for a clone of the repository."""
-    file = shlex.quote(str(experiment_file)) if experiment_file else "FILE"
-    # The code version is `<version> (<commit>)`, with `+` after the commit if files were modified.
-    versions = [str(job.summary.get("code_version", "")) for job in jobs]
-    commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", versions[0])
-    if not commit:
-        return f"nnlo all {file}"
-    remarks = ["plus the uncommitted changes"] * bool(commit[2])
-    # One command cannot reproduce trainings by several versions.
-    remarks += ["code of the first training task; others differ"] * (len(set(versions)) > 1)
-    remark = f"  # {'; '.join(remarks)}" if remarks else ""
-    return f"git checkout {commit[1]}{remark}\nmake setup\nsource .venv/bin/activate\nnnlo all {file}"
 
 
 def _different(values: Iterable[object]) -> str:

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from nnlo_lib.report.figure import (
     VISIBLE,
     ZOOM,
     Figure,
+    Spec,
     layer,
     name_of_run,
     panel,
@@ -30,9 +31,9 @@ from nnlo_lib.report.figure import (
     thinned,
     value_if,
 )
-from nnlo_lib.report.formatting import listing, percent, plus_minus
+from nnlo_lib.report.formatting import percent, plus_minus
 from nnlo_lib.report.tables import group_by_run, spread_of
-from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
+from nnlo_lib.state.finished_run import FinishedRun
 
 MAX_PAIRS = 5  # pairs of classes
 MAX_SHOWN_OUTPUTS = 4  # figures of predicted against true values, one for each output of a model
@@ -226,8 +227,10 @@ def _square_figure(
         "tooltip": [{"field": "name", "title": "run"}, *tips],
         **axes,
     }
-    thin = {**encoding, "detail": {"field": "job"}, "opacity": value_if(is_lit, 0.35, 0.06)}
-    layers = [layer("line", thin, {"filter": "datum.job >= 0"}, clip=True, strokeWidth=1)]
+    layers: list[Spec] = []
+    if table["job"].max() > 0 and len(names) <= COLORS:
+        thin = {**encoding, "detail": {"field": "job"}, "opacity": value_if(is_lit, 0.35, 0.06)}
+        layers = [layer("line", thin, {"filter": "datum.job >= 0"}, clip=True, strokeWidth=1)]
     if is_binned:
         size = quantitative("samples", scale={"rangeMin": 12, "rangeMax": 320}, legend=None)
         layers.append(layer("point", {**encoding, "size": size}, IS_MEAN, filled=True, opacity=0.7))
@@ -244,13 +247,6 @@ def _square_figure(
     spec = panel(table, [equal, *layers], 300, **shared)
     text = f"{title}: {titles[1]} against {titles[0]} of {plural(table['run'].nunique(), 'run')}; the table has values."
     return Figure(title, note, text, spec, headings, rows)
-
-
-def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
-    """Return on which samples the models were evaluated: `on the test split`."""
-    splits = {str(job.evaluation.get("split", "test")) for job in jobs}
-    # Sorted, because equal inputs must give equal pages.
-    return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 
 
 def sample_images(jobs: Sequence[FinishedRun]) -> dict[str, str]:

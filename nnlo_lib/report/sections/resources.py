@@ -25,7 +25,6 @@ from nnlo_lib.state.finished_run import FinishedRun, read_table
 Bars = dict[tuple[str, str], dict[str, float]]
 PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint", "startup")
 PURPOSES = ("gradient", "parameters")
-IDLE_PHASES = ("communication", "wait")
 MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
 # Purposes of messages that carry votes, requests, sums for metrics, or measurements of the algorithm.
 PURPOSES_WITHOUT_VECTORS = ("control", "metrics", "telemetry")
@@ -99,7 +98,7 @@ def waiting_sentence(bars: Bars) -> str:
     for (run, role), parts in bars.items():
         if role in ("", "worker") and parts:
             after = sum(parts.values()) - parts.get("startup", 0.0)
-            shares[run] = sum(parts.get(name, 0.0) for name in IDLE_PHASES) / (after or 1)
+            shares[run] = sum(parts.get(name, 0.0) for name in ("communication", "wait")) / (after or 1)
     texts = [f"{percent(idle, 2)} in {run}" for run, idle in sorted(shares.items(), key=lambda item: item[1])]
     if not texts or not max(shares.values()):
         return ""

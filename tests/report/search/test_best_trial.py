@@ -58,9 +58,10 @@ def test_trials_with_fewer_epochs_are_not_compared(searched):
     assert [each.trial for each in compare_trials(data)] == [1]
 
 
-def test_a_single_fold_says_that_chance_is_included(searched):
-    _, data = searched([0.1], [0.2], folds=1)
-    assert sentence(data).startswith("Each trial is a single training")
+@pytest.mark.parametrize(("folds", "said"), [(1, "Each trial is a single"), (2, "The trials are not tested")])
+def test_too_few_folds_are_named(searched, folds, said):
+    _, data = searched([0.1] * folds, [0.2] * folds, folds=folds)
+    assert sentence(data).startswith(said)
 
 
 def test_a_single_trial_needs_no_sentence(searched):
@@ -74,12 +75,12 @@ def test_a_single_trial_needs_no_sentence(searched):
         ((NEAR, BEST), 3, ", which may be chance."),
         ((BEST, POOR), 3, "The experiment's own settings (trial 0) are the best trial."),
         (
-            ([0.2], [0.1]),
-            1,
-            "cannot be compared with the experiment's own settings (trial 0): each is a single training (set search.folds.k).",
+            ([0.2, 0.2], [0.1, 0.2]),
+            2,
+            "cannot be compared with the experiment's own settings (trial 0): a test needs 3 folds (search.folds.k).",
         ),
     ],
-    ids=["better", "near", "best", "one fold"],
+    ids=["better", "near", "best", "two folds"],
 )
 def test_the_best_trial_against_the_experiments_own_settings(tmp_path, trials, folds, said):
     made = MadeUp(tmp_path, space={"train.optimizer.lr": {"uniform": [0, 1]}}, folds={"k": folds})

@@ -73,12 +73,11 @@ def test_without_an_interruption_there_is_no_section(fake, report, record):
     assert not re.search('(id="|href="#)attempts"', page.read_text())
 
 
-def test_early_stopping_and_restarts_of_the_summaries_are_reported(fake, report):
+def test_early_stopping_is_reported(fake, report):
     fake.change(fake.job(seed=1), ended_early="early stopping: val_loss was not better 4 times")
-    fake.job(seed=2, restarts=2)
+    fake.job(seed=2)
     text = check(report(fake)).text
     assert "1 of 2 training tasks ended early because a stopping rule applied." in text
-    assert "1 of 2 training tasks was interrupted and resumed (2 restarts)." in text
 
 
 def test_virtual_seconds_are_not_set_against_those_of_attempts(fake, report):
