@@ -285,7 +285,7 @@ def test_ranks_that_leave_and_return_survive_kills_and_have_one_clock(tmp_path, 
     [
         ("gosgd", {2: 3}, f"{EACH.format('gosgd')}; remove it, or take one of the algorithms allreduce, average"),
         ("average", {9: 3}, "epoch 9 comes after the last one; remove it, or set `train.epochs: 9` or more"),
-        ("downpour", {2: 1}, "1 ranks from epoch 2 on are not possible: parallel.ranks: downpour requires at least 2 ranks"),
+        ("downpour", {2: 1}, "the run is not possible from epoch 2 on: parallel.ranks: downpour requires at least 2 ranks"),
     ],
 )  # fmt: skip
 def test_ranks_that_cannot_leave_are_refused_before_the_training(name, elastic, reason):

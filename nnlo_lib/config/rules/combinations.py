@@ -71,7 +71,7 @@ def _elastic_faults(run: Any) -> Iterator[str]:
         parallel = run.parallel.model_copy(update={"ranks": ranks})
         resized = run.model_copy(update={"parallel": parallel})
         for fault in (*step_rules.rank_count_faults(resized), *resized.algorithm.faults(resized)):
-            yield f"{key}: {ranks} ranks from epoch {epoch} on are not possible: {fault}"
+            yield f"{key}: the run is not possible from epoch {epoch} on: {fault}"
 
 
 def _robot_faults(run: Any) -> Iterator[str]:
