@@ -219,7 +219,8 @@ def draw(study: Study, rows: pd.DataFrame, target: Path) -> None:
             percent = rows.assign(val_accuracy=100 * rows["val_accuracy"])
             epochs = percent[percent["way"] == way].groupby("epoch")
             sent, accuracy = epochs["bytes"].mean() / 1e6, epochs["val_accuracy"]
-            panel.plot(sent, accuracy.mean(), color, label=way)
+            style = "-" if number < 10 else "--"  # colors repeat
+            panel.plot(sent, accuracy.mean(), color, ls=style, label=way)
             panel.fill_between(sent, accuracy.min(), accuracy.max(), color=color, alpha=0.15, lw=0)
         else:
             machines = end.groupby("machine", sort=False)
