@@ -195,7 +195,6 @@ def test_table_and_page_name_the_best_epochs_and_for_how_long_the_best_is_retrai
         f"best epoch ({best[0]}, {best[1]} in the best trial); the best trial is retrained for their mean, {mean} epochs"
         in text
     )
-    assert "best epochs of the folds" in text
     files = [path for path in FoldTask(0, 1, 4).run_folder(folder).rglob("*") if path.is_file()]
     assert 0.7 * FILES_OF_FOLD < len(files) < 1.1 * FILES_OF_FOLD, "the estimate of `nnlo plan`"
     assert f"\n  epochs: {mean}\n" in SearchPaths(folder).best.read_text()
