@@ -3,7 +3,7 @@
 A study is a file of benchmarks/studies: ways to distribute a training, machines, and an experiment. The learning rate of each way is
 searched by `nnlo search` with the same number of trials, on the first machine. Then `nnlo simulate` trains each way on each
 machine, with each seed, on simulated ranks: seconds are virtual. Both continue if they are interrupted; experiments and results lie in results/.
-FOLDER has the four files of MNIST, or for `cifar` the archive of CIFAR-10. The table is written to a file of docs/images/studies, from which --draw draws the figure again.
+FOLDER has the four files of MNIST. The table is written to a file of docs/images/studies, from which --draw draws the figure again.
 """
 
 import argparse

@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,12 @@ def _reasons(run: FinishedRun) -> Iterator[str]:
         if path not in run.input_checksums or not has_copy(path):
             missing = "" if Path(path).is_file() else " and which was not found"
             yield f"it needs {path}, of which no copy is kept with the run{missing}"
+    # Simulated ranks that leave and return by the settings are repeated with them.
+    planned = [ranks for ranks, _ in groupby(map(parallel.ranks_in, range(1, run.epochs + 1)))]
     for key, what in (("ranks", "number of ranks"), ("code", "code")):
         segments = [(segment[key], segment["step"]) for segment in run.recorded("legs")]
-        planned = (
-            [parallel.ranks, *parallel.simulation.elastic.values()] if virtual and key == "ranks" else []
-        )
-        if len({value for value, _ in segments}) > 1 and [value for value, _ in segments] != planned:
+        changes = [value for value, _ in segments]
+        if len({*changes}) > 1 and not (key == "ranks" and changes == planned):
             yield f"its {what} changed ({', '.join(f'{value} from step {step:,}' for value, step in segments)})"
     paused = run.summary.get("paused_within_epoch")
     if paused is None and virtual and run.restarts > 0:

@@ -82,7 +82,8 @@ def train_simulated(task: Task, stop: StopFlag) -> bool:
         if until == task.ends_at:
             return True
         epoch, is_over = _newest_checkpoint(task)
-        if is_over:
+        # A pause is complete only with its checkpoint. Without it, the training has ended early and is published.
+        if is_over or epoch < until:
             return True
 
 

@@ -13,6 +13,7 @@ from helpers.training_process import StopAfter
 from safetensors.torch import load_file
 
 from nnlo_lib.api import load_experiment
+from nnlo_lib.checkpoint.checkpointer import Checkpointer
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.rules.combinations import reason_not_elastic
@@ -246,9 +247,9 @@ def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(
 
 
 def planned(folder, manifest, case, **parallel):
-    """Return a task with three ranks in the second of three epochs, and six in the third."""
+    """Return a task with three ranks in the second of three epochs, and six in the third; the file has them in any order."""
     job = task(folder, manifest, 5, case.partition(",")[0], **ELASTIC[case])
-    changes = {"parallel": merge_settings({"simulation": {"elastic": {2: 3, 3: 6}}}, parallel)}
+    changes = {"parallel": merge_settings({"simulation": {"elastic": {3: 6, 2: 3}}}, parallel)}
     return replace(job, run=Run.model_validate(merge_settings(job.run.settings, changes)))
 
 
@@ -278,6 +279,19 @@ def test_ranks_that_leave_and_return_survive_kills_and_have_one_clock(tmp_path, 
     assert json.loads(whole.paths.summary.read_text())["restarts"] == 0
     simulate(killed, 60, 90, 40)
     assert whole.paths.model.read_bytes() == killed.paths.model.read_bytes()
+
+
+@pytest.mark.parametrize("saves", [True, False], ids=["saved", "full disk"])
+def test_a_training_that_ends_before_its_ranks_change_is_trained_once(tmp_path, manifest, monkeypatch, saves):
+    job = planned(tmp_path, manifest, "allreduce")
+    target = {"train": {"target": {"metric": "val_accuracy", "value": 0.01}}}
+    job = replace(job, run=Run.model_validate(merge_settings(job.run.settings, target)))
+    if not saves:
+        monkeypatch.setattr(Checkpointer, "save", lambda *_: None)
+    assert train_simulated(job, StopAfter(1000))
+    assert [row["epoch"] for row in lines(job, "history")] == [1]
+    findings = check_reproducibility(load_finished_run(job.folder))
+    assert not any("number of ranks" in str(finding) for finding in findings)
 
 
 @pytest.mark.parametrize(
